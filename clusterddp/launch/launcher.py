@@ -46,7 +46,7 @@ class FileQuery:
 
     @property
     def run(self) -> RunView | None:
-        """The run whose files are meant; None for a path."""
+        """Return the run whose files are meant; None for a path."""
         return self.view if self.path is None else None
 
 

@@ -49,17 +49,17 @@ class LaunchPlan:
 
     @property
     def world_size(self) -> int:
-        """The number of workers on all nodes."""
+        """Return the number of workers on all nodes."""
         return sum(node.nproc for node in self.nodes)
 
     @property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes, then the spares, in order of their member indices."""
+        """Return the nodes, then the spares, in order of their member indices."""
         return (*self.nodes, *self.spares)
 
     @property
     def all_secrets(self) -> set[str]:
-        """The names of the secrets that any node needs."""
+        """Return the names of the secrets that any node needs."""
         return {*self.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
     def node_plan(self, position: int) -> NodePlan:

@@ -77,12 +77,12 @@ class Preparation:
 
     @property
     def workdir(self) -> str:
-        """The name of the run's own workdir; empty for the project's."""
+        """Return the name of the run's own workdir; empty for the project's."""
         return self.run if self.options.workdir == FRESH else self.options.workdir or ""
 
     @property
     def participants(self) -> Sequence[Node]:
-        """The nodes that take part from the start."""
+        """Return the nodes that take part from the start."""
         return self.nodes[: len(self.nodes) - self.spares]
 
 

@@ -20,52 +20,53 @@ if TYPE_CHECKING:
     from clusterddp.inventory import Inventory
 
 _log = logging.getLogger("clusterddp")
-_BRIEF = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
+_BRIEF_ENV = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
 _CONFIG = "ansible.cfg"
-_OURS = ".clusterddp"
+_OWN_FOLDER = ".clusterddp"
 _USER = ("-u", "--user")
 # Not allowed in a host name where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
-_OF_PATTERNS = re.compile(r"[@~!&,;:*?\[\]{}]")
+_PATTERN_CHARACTERS = re.compile(r"[@~!&,;:*?\[\]{}]")
 # The first line of an inventory file that we converted; the second line names the original.
-FROM = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
+CONVERTED_HEADER = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
 
 
 def program(name: str) -> str:
     """The path of one of Ansible's programs, such as ``ansible-playbook``: beside our interpreter, else on PATH."""
-    own = Path(sys.executable).with_name(name)
-    found = str(own) if own.is_file() else shutil.which(name)
-    if found is None:
+    beside = Path(sys.executable).with_name(name)
+    path = str(beside) if beside.is_file() else shutil.which(name)
+    if path is None:
         raise ClusterddpError(f"{name} is not installed", remedy="`pip install ansible-core` brings it")
-    return found
+    return path
 
 
 def playbook_argv(
     playbook: Path, source: Path, inventory: Inventory, arguments: Sequence[str], *, hosts: Sequence[str] = ()
 ) -> list[str]:
-    """The command line that runs a playbook on an inventory's hosts (or only on ``hosts``).
+    """Return the command line that runs a playbook on an inventory's hosts (or only on ``hosts``).
 
     ``-u NAME`` among the ``arguments`` overrides ``ansible_user`` of the inventory, though Ansible itself would ignore
     it; the variable ``login_user`` holds the inventory's user then. Raises ``UsageError`` for a host name that Ansible
     would read as a pattern.
     """
-    if odd := next((name for name in hosts if _OF_PATTERNS.search(name)), ""):
+    if pattern_like := next((name for name in hosts if _PATTERN_CHARACTERS.search(name)), ""):
         remedy = "name the host plainly and put its address into ansible_host"
-        raise UsageError(f"Ansible would read the host name {odd!r} as a pattern", remedy=remedy)
+        raise UsageError(f"Ansible would read the host name {pattern_like!r} as a pattern", remedy=remedy)
     where = ["-i", str(source), *(["--limit", ",".join(hosts)] if hosts else [])]
     return [program("ansible-playbook"), *where, *_as_user(inventory, arguments), str(playbook), *arguments]
 
 
 def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
     """Variables that make ``-u`` override the inventory's user."""
-    name = next(_users(arguments), "")
-    usual = {host.user for host in inventory.nodes + inventory.spares} - {None}
+    name = next(_user_arguments(arguments), "")
+    inventory_users = {host.user for host in inventory.nodes + inventory.spares} - {None}
     if not name:
         return []
-    login = ["-e", f"login_user={usual.pop()}"] if len(usual) == 1 else []
+    login = ["-e", f"login_user={inventory_users.pop()}"] if len(inventory_users) == 1 else []
     return ["-e", f"ansible_user={name}", *login]
 
 
-def _users(arguments: Sequence[str]) -> Iterator[str]:
+def _user_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the values of ``-u`` and ``--user`` among Ansible's arguments."""
     for index, argument in enumerate(arguments):
         if argument in _USER:
             yield from arguments[index + 1 : index + 2]
@@ -82,7 +83,7 @@ def run_at_terminal(argv: Sequence[str], inventory: Path, *, brief: bool = False
     change something or fail, unless the user's environment sets Ansible's display otherwise.
     """
     _log.debug("%s", shlex.join(argv))
-    return subprocess.run(argv, check=False, env={**(_BRIEF if brief else {}), **environment(inventory)}).returncode
+    return subprocess.run(argv, check=False, env={**(_BRIEF_ENV if brief else {}), **environment(inventory)}).returncode
 
 
 def environment(inventory: Path) -> dict[str, str]:
@@ -99,7 +100,7 @@ def environment(inventory: Path) -> dict[str, str]:
 def config_notice(inventory: Path) -> str:
     """The message that Ansible will not use this folder's ``ansible.cfg``; empty if it does, or there is none."""
     here, path = Path.cwd(), inventory.absolute()
-    named_here = here in path.parents and _OURS not in path.relative_to(here).parts
+    named_here = here in path.parents and _OWN_FOLDER not in path.relative_to(here).parts
     if "ANSIBLE_CONFIG" in os.environ or named_here or not (here / _CONFIG).exists():
         return ""
     why = f"Ansible is not given {_CONFIG} of this folder, as the inventory lies elsewhere"
@@ -112,6 +113,6 @@ def source_of(inventory: Inventory) -> Path:
     if path is None:
         raise UsageError("a playbook needs an inventory file", remedy="`clusterddp up INVENTORY` remembers one")
     with path.open(encoding="utf-8", errors="surrogateescape") as file:
-        made = file.readline().rstrip("\n") == FROM
+        converted = file.readline().rstrip("\n") == CONVERTED_HEADER
         source = Path(file.readline().removeprefix("# ").rstrip("\n"))
-    return source if made and source.exists() else path
+    return source if converted and source.exists() else path

@@ -18,13 +18,13 @@ from clusterddp.errors import ClusterddpError, InventoryError
 from clusterddp.inventory.trusted import refuse_beside
 from clusterddp.inventory.variable_names import USED
 from clusterddp.inventory.vaulted import replace_values, vaulted_values
-from clusterddp.provision.ansible import FROM, environment, program
+from clusterddp.provision.ansible import CONVERTED_HEADER, environment, program
 
 if TYPE_CHECKING:
     from clusterddp.project.project import Project
 
 
-def converted(source: Path, project: Project) -> Path:
+def convert(source: Path, project: Project) -> Path:
     """Convert an inventory to YAML in the project's own folder (mode 0600: it may contain decrypted secrets).
 
     An inventory that is a script is run. Raises ``InventoryError`` if Ansible is not installed, cannot read or decrypt
@@ -47,18 +47,18 @@ def converted(source: Path, project: Project) -> Path:
         raise InventoryError(message, where=str(source), remedy="what it says stands above")
     path = source.resolve()
     name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
-    text = _decrypted(done.stdout, source)
-    return project.write(name, f"{FROM}\n# {path}\n".encode(errors="surrogateescape") + text)
+    text = _decrypt(done.stdout, source)
+    return project.write(name, f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape") + text)
 
 
-def _decrypted(text: bytes, source: Path) -> bytes:
+def _decrypt(text: bytes, source: Path) -> bytes:
     """Replace the individually encrypted values of variables that we use by their plain text."""
-    found = list(vaulted_values(text, USED))
-    if not found:
+    entries = list(vaulted_values(text, USED))
+    if not entries:
         return text
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / str(number) for number in range(len(found))]
-        for file, value in zip(files, found, strict=True):
+        files = [Path(folder) / str(number) for number in range(len(entries))]
+        for file, value in zip(files, entries, strict=True):
             file.write_text(value.text, encoding="utf-8")
         # One call for all files, so that the password is asked for once.
         argv = [program("ansible-vault"), "decrypt", *map(str, files)]
@@ -66,5 +66,5 @@ def _decrypted(text: bytes, source: Path) -> bytes:
         if done.returncode:
             message = f"holds !vault values that cannot be decrypted: ansible-vault ended with {done.returncode}"
             raise InventoryError(message, where=str(source), remedy="what it says stands above")
-        plain = [file.read_text(encoding="utf-8") for file in files]
-    return replace_values(text, found, plain)
+        plain_texts = [file.read_text(encoding="utf-8") for file in files]
+    return replace_values(text, entries, plain_texts)

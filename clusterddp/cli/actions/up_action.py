@@ -20,7 +20,7 @@ from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
 from clusterddp.launch import option_values
 from clusterddp.project.project import find, short_path
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
-from clusterddp.provision.inventory import converted
+from clusterddp.provision.inventory import convert
 from clusterddp.provision.playbooks import find_playbook
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
@@ -150,7 +150,7 @@ def _readable(path: Path, project: Project) -> Path:
             raise
         if notice := config_notice(path):
             say(notice)
-        made = converted(path, project)
+        made = convert(path, project)
         say(f"{path} is read by ansible-inventory; what it says stands in {short_path(made)}")
         return made
     except InventoryError:

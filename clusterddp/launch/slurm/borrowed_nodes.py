@@ -18,9 +18,9 @@ from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
 from clusterddp.launch.launcher import LentHosts, of_record
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.client.held_nodes import held_nodes, job_minutes
-from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, step_words
+from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry, step_command
 from clusterddp.launch.slurm.client.survey import survey
-from clusterddp.launch.slurm.shared_folder import job_words, unshared
+from clusterddp.launch.slurm.shared_folder import holding_job_options, unshared
 from clusterddp.launch.slurm.submission import nodes_share_folders, settings_of, slurm_request
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
 from clusterddp.runs.node_answers import Wanted, query_nodes
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Webhook
     from clusterddp.runs.run_view import Reports
 
-LIMIT = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
-PATIENCE = 120.0  # seconds to wait for the job to begin
-JOB = "clusterddp-doctor"
+JOB_MINUTES = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
+START_TIMEOUT = 120.0  # seconds
+JOB_NAME = "clusterddp-doctor"
 
 
 class BorrowedNodes:
@@ -63,12 +63,12 @@ class BorrowedNodes:
         return each(list(self.inventory.nodes if entries is None else entries), lambda entry: self.host(entry.name))
 
     def host(self, name: str) -> Host:
-        """The open connection to the node of that name."""
-        entry = next(one for one in self.inventory.nodes if one.name == name)
-        return self.connections.open(entry, self.connections.opened_by(self._login, step_words(self._job, name)))
+        """Return the open connection to the node of that name."""
+        entry = next(node for node in self.inventory.nodes if node.name == name)
+        return self.connections.open(entry, self.connections.opened_by(self._login, step_command(self._job, name)))
 
     def launcher_of(self, record: RunRecord) -> Launcher:
-        """The launcher of the doctor's own small jobs there."""
+        """Return the launcher of the doctor's own small jobs there."""
         return of_record(record)
 
     def describe(
@@ -78,53 +78,56 @@ class BorrowedNodes:
         wanted: Wanted,
         patience: float | None = None,  # noqa: ARG002 - steps of a job take seconds to begin
     ) -> list[Outcome[Reports]]:
-        """Each node's report on one run, or on all."""
+        """Return each node's report on one run, or on all."""
         return each(list(entries), lambda entry: query_nodes(self.host(entry.name), run, self.notify, wanted))
 
 
 @contextlib.contextmanager
 def borrow_nodes(site: Site, query: HostQuery) -> Iterator[LentHosts]:
-    """Ask Slurm about itself; yield that and, if they are wanted and Slurm answers, the nodes of a short job."""
-    request = _request(site.inventory, query)
+    """Ask Slurm for its report; yield it and, if hosts are needed and Slurm answers, the nodes of a short job."""
+    request = _request_nodes(site.inventory, query)
     entry = login_entry(site.inventory)
-    opened = each([entry], site.connections.open)[0]
-    if opened.value is None:
-        raise opened.error or UsageError("no login host")
-    login = LoginHost(opened.value)
-    asked = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
+    login_outcome = each([entry], site.connections.open)[0]
+    if login_outcome.value is None:
+        raise login_outcome.error or UsageError("no login host")
+    login = LoginHost(login_outcome.value)
+    job_options = {name: request.options.get(name, "") for name in ("partition", "account", "qos", "gpus-per-node")}
     site.progress("asking Slurm")
-    seen = survey(login, {**asked, "nodes": str(request.nodes[0])})
-    if seen.error or not query.wanted:
-        yield LentHosts(site=None, manager=_reported(entry, seen))
+    survey_result = survey(login, {**job_options, "nodes": str(request.nodes[0])})
+    if survey_result.error or not query.wanted:
+        yield LentHosts(site=None, manager=_evidence_of(entry, survey_result))
         return
-    request = replace(request, options={**request.options, "time": str(job_minutes(seen, LIMIT))})
-    hold = partial(held_nodes, name=JOB, script=f"sleep {LIMIT * 60}", patience=PATIENCE)
-    with hold(login, [job_words(request)], site.connections, site.progress) as (lease,):
-        nodes = _site(site, entry, login, lease.job, lease.nodes) if lease.job else None
-        seen = replace(seen, refused=None if lease.job else lease.refused)
+    request = replace(request, options={**request.options, "time": str(job_minutes(survey_result, JOB_MINUTES))})
+    hold = partial(held_nodes, name=JOB_NAME, script=f"sleep {JOB_MINUTES * 60}", timeout=START_TIMEOUT)
+    with hold(login, [holding_job_options(request)], site.connections, site.progress) as (lease,):
+        nodes = _borrowed(site, entry, login, lease.job, lease.nodes) if lease.job else None
+        survey_result = replace(survey_result, refused=None if lease.job else lease.refused)
         if nodes and nodes_share_folders(site.inventory):
-            seen = replace(seen, unshared=_unshared(login, nodes))
-        yield LentHosts(site=nodes, manager=_reported(entry, seen))
+            survey_result = replace(survey_result, unshared=_unshared_folders(login, nodes))
+        yield LentHosts(site=nodes, manager=_evidence_of(entry, survey_result))
 
 
-def _reported(login: HostEntry, seen: SlurmSeen) -> Evidence:
+def _evidence_of(login: HostEntry, seen: SlurmSeen) -> Evidence:
+    """Return Slurm's report as evidence of the login host."""
     return Evidence(hosts=(Seen(entry=login),), manager=seen)
 
 
-def _request(inventory: Inventory, query: HostQuery) -> JobRequest:
+def _request_nodes(inventory: Inventory, query: HostQuery) -> JobRequest:
+    """Return the request for as many nodes as are to be examined."""
     size = query.nnodes or max(1, sum(1 for node in inventory.nodes if inventory.path and node.connection != "local"))
-    request = slurm_request(inventory, RunOptions(script=JOB, nnodes=(size, size)))
+    request = slurm_request(inventory, RunOptions(script=JOB_NAME, nnodes=(size, size)))
     return replace(request, options={**request.options, "partition": query.partition}) if query.partition else request
 
 
-def _site(cluster: Site, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:
+def _borrowed(cluster: Site, entry: HostEntry, login: LoginHost, job: str, names: Sequence[str]) -> BorrowedNodes:
+    """Return the job's nodes as hosts, with the inventory's variables for nodes."""
     settings = settings_of(cluster.inventory)
     shared = replace(settings, state=login.state, role="node", launcher=DEFAULT_LAUNCHER, connection="ssh", gpus=None)
     hosts = tuple(replace(shared, name=name, address=name) for name in names)
     return BorrowedNodes(cluster, entry, job, hosts)
 
 
-def _unshared(login: LoginHost, site: BorrowedNodes) -> dict[str, dict[str, str]]:
+def _unshared_folders(login: LoginHost, site: BorrowedNodes) -> dict[str, dict[str, str]]:
     """For each node that answers, the folders of a run that it does not share with the login host, and how."""
     nodes = [outcome.value for outcome in site.connect() if outcome.value]
     usual = site.project.workdir if site.project.known_id else WORKDIRS

@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.slurm.job_record import SlurmJob
     from clusterddp.sync.project_files import Tree
 
-MOST = 4 << 20  # bytes; the largest script that Slurm accepts by default
-SMALL = 1 << 20  # bytes of packed code that fit in any script
-ROOM = 0.7  # the project's code's share of a script; the rest is for base64, our own code and the job's description
+MAX_SCRIPT_BYTES = 4 << 20  # bytes; the largest script that Slurm accepts by default
+SMALL_CODE_BYTES = 1 << 20  # bytes of packed code that fit in any script
+CODE_SHARE = (
+    0.7  # the project's code's share of a script; the rest is for base64, our own code and the job's description
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CarriedCode:
+class EmbeddedCode:
     """The project's code as embedded in a script."""
 
     sent: SentCode  # the description of it that nodes get
@@ -46,8 +48,8 @@ class CarriedCode:
     code: Iterable[bytes] = ()  # the project's code as a stream, if it is too large for the script
 
 
-def refuse_together(options: RunOptions, *, inside: str) -> None:
-    """Refuse what needs a shared folder; raises UsageError."""
+def refuse_shared_folder_options(options: RunOptions, *, inside: str) -> None:
+    """Refuse an array, and a start inside an existing job: both need a shared folder. Raises UsageError."""
     if options.array:
         raise UsageError("--array: a job whose nodes share no folder is one run", remedy="start them one by one")
     if inside:
@@ -68,7 +70,7 @@ def refuse_detached(job: SlurmJob, secrets: Mapping[str, str]) -> None:
         )
 
 
-def carried_code(
+def embed_code(
     login: LoginHost,
     project: Project,
     tree: Tree,
@@ -77,7 +79,7 @@ def carried_code(
     progress: Callable[[str], None],
     *,
     dry: bool,
-) -> CarriedCode:
+) -> EmbeddedCode:
     """Pack the project's code into a script, or prepare it for the login host to send.
 
     With ``--no-sync`` the nodes use the code they have. ``name`` is that of a folder beside the workdir, to use instead
@@ -85,9 +87,9 @@ def carried_code(
     """
     entry = login.host.entry
     workdir = entry.workdir or project.workdir
-    every = (*tree.entries, *tree.data)
+    entries = (*tree.entries, *tree.data)
     manifests = tree.manifest + tree.data_manifest
-    uploads = Uploads(every, tree.chunks, Files.below(tree.root, every, tree.chunks), manifests)
+    uploads = Uploads(entries, tree.chunks, Files.below(tree.root, entries, tree.chunks), manifests)
     sizes = uploads.sizes()
     order = SyncRequest(
         workdir=workdir,
@@ -104,38 +106,39 @@ def carried_code(
     sent = SentCode(order)
     expected = re.sub("^~(?=/)", login.host.hello.home, workdir)
     if dry:
-        return CarriedCode(sent=sent, workdir=expected, packed="")
+        return EmbeddedCode(sent=sent, workdir=expected, packed="")
     if not order.digest:
-        return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""))
+        return EmbeddedCode(sent=sent, workdir=expected, packed=_pack(b""))
     transfer = Transfer(f"sending the code to {login.host.name}", progress)
     transfer.expect(sum(chunk.size for chunk in uploads.all_chunks))
     pieces = transfer.counted(uploads.pieces(uploads.all_chunks, compress=True))
-    packed = _up_to(SMALL, pieces)
-    if len(packed) > SMALL:
-        room = int(ROOM * _script_size(login))
-        packed += _up_to(room - len(packed), pieces)
-        if len(packed) > room:
+    packed = _read_up_to(SMALL_CODE_BYTES, pieces)
+    if len(packed) > SMALL_CODE_BYTES:
+        limit = int(CODE_SHARE * _script_size(login))
+        packed += _read_up_to(limit - len(packed), pieces)
+        if len(packed) > limit:
             sent = sent._replace(broadcast=True)
-            return CarriedCode(sent=sent, workdir=expected, packed=_packed(b""), code=chain([packed], pieces))
-    return CarriedCode(sent=sent, workdir=expected, packed=_packed(packed))
+            return EmbeddedCode(sent=sent, workdir=expected, packed=_pack(b""), code=chain([packed], pieces))
+    return EmbeddedCode(sent=sent, workdir=expected, packed=_pack(packed))
 
 
-def _up_to(size: int, pieces: Iterator[bytes]) -> bytes:
+def _read_up_to(size: int, pieces: Iterator[bytes]) -> bytes:
     """Return the next pieces until they exceed ``size`` bytes, or all of them."""
-    found = bytearray()
-    while len(found) <= size and (piece := next(pieces, None)) is not None:
-        found += piece
-    return bytes(found)
+    data = bytearray()
+    while len(data) <= size and (piece := next(pieces, None)) is not None:
+        data += piece
+    return bytes(data)
 
 
 def _script_size(login: LoginHost) -> int:
     """Return the largest script that Slurm accepts, in bytes."""
     _, out, _ = login.command("scontrol", "show", "config")
     limit = re.search(r"max_script_size=([0-9]{1,12})", read_config(out).get("SchedulerParameters", ""))
-    return int(limit[1]) if limit else MOST
+    return int(limit[1]) if limit else MAX_SCRIPT_BYTES
 
 
-def _packed(stream: bytes) -> str:
+def _pack(stream: bytes) -> str:
+    """Return an archive of our own code and of the project's (``stream``, if any), gzipped, in base64."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as archive:
         for name, data in ((OUR_CODE, bundle().code), *([(PROJECT_CODE, stream)] if stream else [])):

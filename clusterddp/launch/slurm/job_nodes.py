@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.inventory import HostEntry
-from clusterddp.launch.slurm.client.login_host import login_entry, step_words
+from clusterddp.launch.slurm.client.login_host import login_entry, step_command
 from clusterddp.remote.shared.schema.record import read_records, written
 from clusterddp.remote.shared.slurm.job_record import SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 _log = logging.getLogger("clusterddp")
-AGAIN = 15.0  # seconds after which a node that did not answer is asked again
+RETRY_INTERVAL = 15.0  # seconds after which a node that did not answer is asked again
 
 
 class JobNodes:
@@ -60,13 +60,13 @@ class JobNodes:
         connections = self._cluster.connections
         try:
             number = self._login.number_for_steps(self._job.job)
-            host = connections.open(entry, connections.opened_by(base, step_words(number, node)), way=number)
+            host = connections.open(entry, connections.opened_by(base, step_command(number, node)), way=number)
         except ClusterddpError:
-            failed[node] = time.monotonic() + AGAIN
+            failed[node] = time.monotonic() + RETRY_INTERVAL
             raise
-        if host.hello.state != entry.state:  # open to others there, until the job's script has closed it
+        if host.hello.state != entry.state:  # another user may write it, until the job's script has made it private
             host.close()
-            failed[node] = time.monotonic() + AGAIN
+            failed[node] = time.monotonic() + RETRY_INTERVAL
             raise HelperError(node, f"{entry.state} is not a folder of this user alone")
         return host
 
@@ -78,30 +78,31 @@ class JobNodes:
         """Return the node that runs the job's script."""
         return self.open(self._job.nodes[0])
 
-    def reports(self, one: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[NodeReport]]:
+    def reports(self, submitted: SubmittedRun, wanted: Wanted) -> tuple[SubmittedRun, list[NodeReport]]:
         """Return the run as its nodes report it now; for nodes that do not answer, the login host's report stands."""
-        asked = Wanted(project=wanted.project, brief=wanted.brief)
-        entries = [replace(_NODE, name=name) for name in self._job.nodes]
-        outcomes = each(entries, lambda entry: self._nodes(entry.name, one.run, asked))
-        nodes = [node for outcome in outcomes for node in outcome.value or () if node.run == one.run]
-        seen = next(iter(each(entries[:1], lambda _: self._script(one.run))), None)
-        if seen is None or seen.value is None:
-            return one, nodes
-        there = seen.value
-        end = max((end for end in (one.end, there.end) if end), key=lambda end: end.attempt, default=None)
-        return one._replace(
-            starts=max(one.starts, there.starts),
-            attempt=max(one.attempt, there.attempt),
+        unfiltered = Wanted(project=wanted.project, brief=wanted.brief)
+        entries = [replace(_BLANK_ENTRY, name=name) for name in self._job.nodes]
+        outcomes = each(entries, lambda entry: self._node_reports(entry.name, submitted.run, unfiltered))
+        nodes = [node for outcome in outcomes for node in outcome.value or () if node.run == submitted.run]
+        outcome = next(iter(each(entries[:1], lambda _: self._script_report(submitted.run))), None)
+        if outcome is None or outcome.value is None:
+            return submitted, nodes
+        script = outcome.value
+        end = max((end for end in (submitted.end, script.end) if end), key=lambda end: end.attempt, default=None)
+        return submitted._replace(
+            starts=max(submitted.starts, script.starts),
+            attempt=max(submitted.attempt, script.attempt),
             end=end,
-            secrets=there.secrets,
-            awaits_collection=there.awaits_collection,
-            awaiting=there.awaiting,
+            secrets=script.secrets,
+            awaits_collection=script.awaits_collection,
+            awaiting=script.awaiting,
         ), nodes
 
-    def _nodes(self, name: str, run: str, asked: Wanted) -> list[NodeReport]:
+    def _node_reports(self, name: str, run: str, asked: Wanted) -> list[NodeReport]:
+        """Return what one node reports of a run."""
         return query_nodes(self.open(name), run, self._cluster.notify, asked)
 
-    def _script(self, run: str) -> SubmittedRun:
+    def _script_report(self, run: str) -> SubmittedRun:
         """Return what the job's script has recorded on its node; raises HelperError if it has recorded nothing yet."""
         host = self.first()
         answer = host.call("slurm_runs", written(RunsRequest(run=run)))
@@ -153,18 +154,18 @@ def bring_secrets(cluster: Site, login: LoginHost, run: RunOnHosts) -> bool:
     return True
 
 
-_NODE = HostEntry(name="", address="")
+_BLANK_ENTRY = HostEntry(name="", address="")
 
 
 def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
     """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None."""
-    one = next((one for one in login.runs(run) if one.run == run), None)
-    if one is None or one.job is None:
+    entry = next((entry for entry in login.runs(run) if entry.run == run), None)
+    if entry is None or entry.job is None:
         raise RunError(f"run {run} has no job of Slurm's that is known")
-    return running(cluster, login, one, login.jobs([one.job]).get(one.job)) if one.unshared else None
+    return running_nodes(cluster, login, entry, login.jobs([entry.job]).get(entry.job)) if entry.unshared else None
 
 
-def running(cluster: Site, login: LoginHost, one: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
+def running_nodes(cluster: Site, login: LoginHost, submitted: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:
     """Return the nodes of a running job that share no folder; else None."""
-    there = one.unshared and job is not None and job.state == "RUNNING" and job.nodes
-    return JobNodes(cluster, login, job) if there and job else None
+    unshared = submitted.unshared and job is not None and job.state == "RUNNING" and job.nodes
+    return JobNodes(cluster, login, job) if unshared and job else None

@@ -18,8 +18,8 @@ from clusterddp.launch.slurm.client.batch_script import compact
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import why_never
 from clusterddp.launch.slurm.client.states import NAME, meaning
-from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running
-from clusterddp.launch.slurm.job_report import is_settled, job_report
+from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running_nodes
+from clusterddp.launch.slurm.job_report import has_final_report, job_report
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.slurm.job_record import in_array
@@ -48,58 +48,58 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
     from clusterddp.sync.transfer.collect import Origin
 
-LOOK = 0.5  # seconds between looks at the queue
-EVALUATED = 6.0  # seconds for Slurm to say why a new job waits; then it may wait for anything
-UNHEARD = 3.0  # seconds after which a job that runs, and of whose nodes nothing is seen, is looked at more closely
-AGAIN = 15.0  # seconds between two such looks
+QUERY_INTERVAL = 0.5  # seconds between queries of the queue
+REASON_TIMEOUT = 6.0  # seconds in which Slurm is asked why a new job waits
+SILENCE_TIMEOUT = 3.0  # seconds without a report of a running job's nodes, after which shared folders are checked
+CHECK_INTERVAL = 15.0  # seconds between two such checks
 STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
-BY_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
+STATES_WITH_EXIT_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
 
 
 class Slurm:
-    """The launcher. Stateless."""
+    """The launcher over Slurm; it has no state."""
 
     name = NAME
     clean_operation = "slurm_clean"
 
     def render(self, site: Site, options: RunOptions) -> str:
-        """See ``Launcher``: the whole script."""
-        return _ready(site, options, dry=True)[0].script
+        """Return the script of the job that would be submitted."""
+        return _prepare(site, options, dry=True)[0].script
 
     def submit(self, site: Site, options: RunOptions) -> Run:
-        """See ``Launcher``: it is in the queue then."""
+        """Submit the run as a job, which may still wait in the queue when this returns."""
         from clusterddp.launch.slurm.embedded_code import refuse_detached  # noqa: PLC0415 - other commands submit nothing
 
-        ready, inside = _ready(site, options, dry=False)
-        secrets, login = secret_values(set(ready.job.plan.secrets) - ready.hidden.keys()), _login(site)
-        given = {**secrets, **ready.hidden}
-        later = given if ready.job.sent_code else {}
+        submission, inside = _prepare(site, options, dry=False)
+        secrets, login = secret_values(set(submission.job.plan.secrets) - submission.hidden.keys()), _login(site)
+        values = {**secrets, **submission.hidden}
+        values_for_nodes = values if submission.job.sent_code else {}
         if site.detached:
-            refuse_detached(ready.job, later)
+            refuse_detached(submission.job, values_for_nodes)
         site.progress("submitting")
-        record = ready.job.plan.record
-        records = [_in_array(record, index, run) for index, run in ready.runs.items()] or [record]
-        run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(one.run for one in records))
-        run.secrets = later
-        arguments = (record.run, ready.script, compact(ready.job), {} if later else given)
-        number = login.submit(*arguments, inside=inside or None, runs=ready.runs, code=ready.code)
+        record = submission.job.plan.record
+        records = [_record_in_array(record, index, run) for index, run in submission.runs.items()] or [record]
+        run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(entry.run for entry in records))
+        run.secrets = values_for_nodes
+        arguments = (record.run, submission.script, compact(submission.job), {} if values_for_nodes else values)
+        number = login.submit(*arguments, inside=inside or None, runs=submission.runs, code=submission.code)
         site.launched = run
-        for one in records:
-            local_cache.record_start(site.project, one, site.notify)
-        self._refuse_hopeless(login, ready, number)
+        for entry in records:
+            local_cache.record_start(site.project, entry, site.notify)
+        self._refuse_never_starting(login, submission, number)
         return run
 
-    def _refuse_hopeless(self, login: LoginHost, ready: Submission, number: str) -> None:
-        """Refuse what Slurm takes and would never start, and take the job out of the queue."""
-        deadline = time.monotonic() + EVALUATED
+    def _refuse_never_starting(self, login: LoginHost, submission: Submission, number: str) -> None:
+        """Cancel a job that Slurm accepted but would never start; raises PlanError."""
+        deadline = time.monotonic() + REASON_TIMEOUT
         while time.monotonic() < deadline:
-            first = next(iter(ready.runs), None)
-            shown = number if first is None else f"{number}_{first}"
-            job = login.jobs([shown]).get(shown)
+            first = next(iter(submission.runs), None)
+            job_id = number if first is None else f"{number}_{first}"
+            job = login.jobs([job_id]).get(job_id)
             if job is None or meaning(job.state).state != RunState.QUEUED:
                 return
             if why := why_never(login, job):
-                for run in ready.runs.values() or [ready.job.plan.run]:
+                for run in submission.runs.values() or [submission.job.plan.run]:
                     login.order_stop(run, why, 0.0)
                 login.command("scancel", number)
                 raise PlanError(
@@ -108,10 +108,10 @@ class Slurm:
                 )
             if job.reason:
                 return
-            time.sleep(LOOK / 2)
+            time.sleep(QUERY_INTERVAL / 2)
 
     def ready(self, site: Site) -> str:
-        """See ``Launcher``."""
+        """Check that Slurm answers and folders are shared; return its partitions."""
         login = _login(site)
         status, out, err = login.command("sinfo", "--noheader", "--format=%P|%a|%D|%t")
         if status:
@@ -123,7 +123,7 @@ class Slurm:
         return f"Slurm on {login.host.name}: partitions {partitions or 'none that are up'}"
 
     def hosts_with_files(self, site: Site) -> Sequence[HostEntry]:
-        """See ``Launcher``."""
+        """Return the login host, which keeps the files of all runs."""
         return [login_entry(site.inventory)]
 
     def describe(
@@ -134,94 +134,95 @@ class Slurm:
         wanted: Wanted = ALL,
         patience: float | None = None,  # noqa: ARG002 - squeue may take its time
     ) -> list[Outcome[Reports]]:
-        """See ``Launcher``: the login host tells of all."""
-        return each([login_entry(site.inventory)], lambda _: self._nodes(_login(site), site, run, wanted))
+        """Ask the login host, which reports all nodes."""
+        return each([login_entry(site.inventory)], lambda _: self._reports(_login(site), site, run, wanted))
 
     def files(self, site: Site, query: FileQuery) -> AbstractContextManager[tuple[list[Origin], list[ClusterddpError]]]:
-        """See ``Launcher``: on the login host or, where it shares no folder with the nodes, on each node."""
+        """Yield the files' hosts: the login host or, if it shares no folder with the nodes, each node."""
         from clusterddp.launch.slurm import run_files  # noqa: PLC0415 - only for `pull`
 
         return run_files.origins(site, query)
 
     def borrow_hosts(self, site: Site, query: HostQuery) -> AbstractContextManager[LentHosts]:
-        """See ``Launcher``: the nodes of a short job."""
+        """Yield the nodes of a short job."""
         from clusterddp.launch.slurm.borrowed_nodes import borrow_nodes  # noqa: PLC0415 - only for `doctor`
 
         return borrow_nodes(site, query)
 
-    def _nodes(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[NodeReport | JobReport]:
-        submitted = [one for one in login.runs(run) if _is_wanted(one, wanted)]
+    def _reports(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[NodeReport | JobReport]:
+        submitted = [sub for sub in login.runs(run) if _matches(sub, wanted)]
         if not submitted:
             return []
-        asked = Wanted(project=wanted.project, brief=wanted.brief)
-        known = {one.run for one in submitted}
-        found = query_nodes(login.host, run, site.notify, asked, shared=True)
-        nodes = [node._replace(rebooted=False) for node in found if node.run in known]  # the login host cannot tell
-        parts = {one.run: [node for node in nodes if node.run == one.run] for one in submitted}
-        jobs = login.jobs(one.job for one in submitted if one.job and not is_settled(one))
-        submitted = [self._by_its_nodes(login, site, one, jobs.get(one.job or ""), parts, wanted) for one in submitted]
-        if any(one.end is None and one.job in jobs and meaning(jobs[one.job].state).over for one in submitted):
-            submitted = [one for one in login.runs(run) if one.run in known]  # its script may have spoken meanwhile
+        unfiltered = Wanted(project=wanted.project, brief=wanted.brief)
+        ids = {sub.run for sub in submitted}
+        answers = query_nodes(login.host, run, site.notify, unfiltered, shared=True)
+        nodes = [node._replace(rebooted=False) for node in answers if node.run in ids]  # the login host cannot tell
+        parts = {sub.run: [node for node in nodes if node.run == sub.run] for sub in submitted}
+        jobs = login.jobs(sub.job for sub in submitted if sub.job and not has_final_report(sub))
+        submitted = [self._from_nodes(login, site, sub, jobs.get(sub.job or ""), parts, wanted) for sub in submitted]
+        if any(sub.end is None and sub.job in jobs and meaning(jobs[sub.job].state).over for sub in submitted):
+            submitted = [sub for sub in login.runs(run) if sub.run in ids]  # its script may have reported meanwhile
         reports: list[NodeReport | JobReport] = []
-        for one in submitted:
-            mine, job = parts[one.run], jobs.get(one.job or "")
-            silent = job is not None and job.state in BY_CODE and not mine and not one.end
+        for sub in submitted:
+            own_nodes, job = parts[sub.run], jobs.get(sub.job or "")
+            silent = job is not None and job.state in STATES_WITH_EXIT_CODE and not own_nodes and not sub.end
             code = login.exit_status(job.job) if silent and job else ""
-            report, they_count = job_report(one, mine, job, login.host.name, code)
-            reports += [node if they_count else node._replace(verdict=None) for node in mine]
+            report, they_count = job_report(sub, own_nodes, job, login.host.name, code)
+            reports += [node if they_count else node._replace(verdict=None) for node in own_nodes]
             reports.append(report)
             verdict = report.verdict if job else None
-            if (verdict and verdict is not one.end) or (report.job.ended and one.secrets):
-                login.keep_end(one.run, verdict)  # Slurm forgets it, and has ended the script before its own last words
+            if (verdict and verdict is not sub.end) or (report.job.ended and sub.secrets):
+                # Slurm forgets its jobs, and may have killed the script before it recorded this.
+                login.record_end(sub.run, verdict)
         return reports
 
-    def _by_its_nodes(
+    def _from_nodes(
         self,
         login: LoginHost,
         site: Site,
-        one: SubmittedRun,
+        sub: SubmittedRun,
         job: QueuedJob | None,
         parts: dict[str, list[NodeReport]],
         wanted: Wanted,
     ) -> SubmittedRun:
-        """A run as its nodes tell it, where they share no folder and it runs; ``parts`` get what they tell."""
-        there = running(site, login, one, job)
-        if there is None:
-            return one
-        seen, nodes = there.reports(one, wanted)
-        known = {(node.attempt, node.host) for node in nodes}
-        parts[one.run] = [node for node in parts[one.run] if (node.attempt, node.host) not in known] + nodes
-        if seen is not one and seen.awaiting:
-            there.send_code(one.run, seen.awaiting)
+        """Return a run as its nodes report it if they run and share no folder; ``parts`` get their reports."""
+        job_nodes = running_nodes(site, login, sub, job)
+        if job_nodes is None:
+            return sub
+        seen, nodes = job_nodes.reports(sub, wanted)
+        answered = {(node.attempt, node.host) for node in nodes}
+        parts[sub.run] = [node for node in parts[sub.run] if (node.attempt, node.host) not in answered] + nodes
+        if seen is not sub and seen.awaiting:
+            job_nodes.send_code(sub.run, seen.awaiting)
         if seen.awaits_collection:
-            there.collect(one.run)
+            job_nodes.collect(sub.run)
         return seen
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
-        """See ``RunLauncher``: waits in the queue, and tells why."""
-        shown, brought = "", False
-        look = time.monotonic() + UNHEARD
+        """Wait until the job has started on all its nodes; meanwhile show why it waits."""
+        shown_reason, secrets_brought = "", False
+        next_check = time.monotonic() + SILENCE_TIMEOUT
         while True:
             view = run.view(brief=True)
-            there = view.nodes and view.state() != RunState.QUEUED and len(view.current) >= len(view.record.hosts)
-            if (there and view.attempt >= run.attempt) or not view.live:
+            complete = view.nodes and view.state() != RunState.QUEUED and len(view.current) >= len(view.record.hosts)
+            if (complete and view.attempt >= run.attempt) or not view.live:
                 return run.at(view)
-            if run.secrets and not brought and view.job and view.job.state == RunState.RUNNING:
-                brought = bring_secrets(cluster, _login(cluster), run)
+            if run.secrets and not secrets_brought and view.job and view.job.state == RunState.RUNNING:
+                secrets_brought = bring_secrets(cluster, _login(cluster), run)
             if not (view.job and view.job.state == RunState.RUNNING):
-                look = time.monotonic() + UNHEARD
-            elif time.monotonic() > look:
-                look = time.monotonic() + AGAIN
+                next_check = time.monotonic() + SILENCE_TIMEOUT
+            elif time.monotonic() > next_check:
+                next_check = time.monotonic() + CHECK_INTERVAL
                 self._refuse_unshared(cluster, run)
-            waits = view.job.waiting_for if view.job else ""
-            if waits and waits != shown:
-                shown = waits
-                cluster.notify(f"run {run.id}: {waits}")
-            progress(waits or "the job's nodes are starting")
-            time.sleep(LOOK)
+            reason = view.job.waiting_for if view.job else ""
+            if reason and reason != shown_reason:
+                shown_reason = reason
+                cluster.notify(f"run {run.id}: {reason}")
+            progress(reason or "the job's nodes are starting")
+            time.sleep(QUERY_INTERVAL)
 
     def _refuse_unshared(self, cluster: Site, run: RunOnHosts) -> None:
-        """Refuse to wait for what never comes: what the job's nodes write is not seen on the login host.
+        """Raise RunError if the login host cannot see what the job's nodes write: their reports would never arrive.
 
         A run that was just submitted is taken out of the queue.
         """
@@ -231,21 +232,21 @@ class Slurm:
         why = unshared_by_run(cluster, login, run)
         if not why:
             return
-        for one in run.submitted:
-            login.order_stop(one, why, 0.0)
-        jobs = [one.job for one in login.runs(run.id) if one.run == run.id and one.job and not one.inside]
+        for entry in run.submitted:
+            login.order_stop(entry, why, 0.0)
+        jobs = [entry.job for entry in login.runs(run.id) if entry.run == run.id and entry.job and not entry.inside]
         if run.submitted and jobs:
             login.command("scancel", jobs[0].partition("_")[0])
         raise RunError(f"run {run.id}: {why}", remedy=REMEDY)
 
     def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """See ``RunLauncher``: the supervisors end their nodes and say so, then the job is cancelled."""
+        """Order the supervisors to end their nodes, wait for their reports, then cancel the job; return the proofs."""
         login = _login(cluster)
         login.order_stop(run, reason, grace)
         nodes = nodes_of_run(cluster, login, run)
         if nodes and not nodes.order_stop(run, reason, grace):
-            login.command("scancel", nodes.job)  # it has only begun
-        view = _settled(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
+            login.command("scancel", nodes.job)  # its script does not answer yet
+        view = _wait_for_end(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
         job = view.job
         state = job.manager_state if job else "nothing of it"
         if job and not job.ended and job.ends_with_run:
@@ -257,18 +258,18 @@ class Slurm:
         return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {state}",)) for name in hosts or proofs]
 
     def reader(self, cluster: Site, run: str, host: str) -> Host:
-        """See ``RunLauncher``: the login host sees all files; where no folder is shared, once the job is over."""
+        """Return the host to read a node's output from: the node while it runs and shares no folder, else the login."""
         login = _login(cluster)
         try:
             nodes = nodes_of_run(cluster, login, run)
             return nodes.open(host) if nodes and nodes.has(host) else login.host
-        except HelperError as error:  # the job has just ended, or Slurm does not answer: who follows asks again
+        except HelperError as error:  # the job has just ended, or Slurm does not answer: followers ask again
             raise UnreachableError(host, error.message) from error
 
     def host(self, cluster: Site, run: str, host: str) -> Host:
-        """See ``RunLauncher``: through a step of the job."""
+        """Return a connection to a node, through a step of the job."""
         login = _login(cluster)
-        number = next((one.job for one in login.runs(run) if one.run == run), None)
+        number = next((submitted.job for submitted in login.runs(run) if submitted.run == run), None)
         if number is None:
             raise RunError(f"run {run} has no job of Slurm's that is known")
         return JobNodes(cluster, login, QueuedJob(job=number, state="RUNNING", nodes=(host,))).open(host)
@@ -278,34 +279,36 @@ LAUNCHER = Slurm()
 
 
 def _login(cluster: Site) -> LoginHost:
+    """Return the open connection to the login host."""
     return LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
 
 
-def _ready(site: Site, options: RunOptions, *, dry: bool) -> tuple[Submission, str]:
-    """What is to be submitted, and the id of the job that it is started inside of (empty: a job of its own)."""
+def _prepare(site: Site, options: RunOptions, *, dry: bool) -> tuple[Submission, str]:
+    """Return what to submit, and the number of the existing job to start it in; empty for a new job."""
     from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415 - other commands submit nothing
 
     inside, options = allocated(lambda: _login(site), site, options)
     return submission(lambda: _login(site), site, options, dry=dry, inside=inside), inside
 
 
-def _in_array(record: RunRecord, index: int, run: str) -> RunRecord:
-    """The record of one run of an array."""
+def _record_in_array(record: RunRecord, index: int, run: str) -> RunRecord:
+    """Return the record of one run of an array."""
     name = in_array(record.name or "", record.run, str(index), run)
     return record._replace(run=run, name=name)
 
 
-def _is_wanted(one: SubmittedRun, wanted: Wanted) -> bool:
-    record, reference = one.plan.record, wanted.reference
-    names = (record.name, one.job, *array_names(record))
-    named = reference is None or one.run.startswith(reference) or reference in names
+def _matches(submitted: SubmittedRun, wanted: Wanted) -> bool:
+    """Whether a run is the one asked for, by its id, name or job, and of the project asked for."""
+    record, reference = submitted.plan.record, wanted.reference
+    names = (record.name, submitted.job, *array_names(record))
+    named = reference is None or submitted.run.startswith(reference) or reference in names
     return named and (wanted.project is None or record.project == wanted.project)
 
 
-def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> RunView:
-    """The run as it is told when its nodes have ended and said so, or nothing more is to be waited for.
+def _wait_for_end(cluster: Site, run: str, deadline: float, *, collected: bool) -> RunView:
+    """Wait until all nodes of a run have reported their end, or the deadline; return the run.
 
-    ``collected``: its script too, so that what the nodes know is on the login host.
+    ``collected``: wait for the job's script too, which copies the nodes' files to the login host.
     """
     while True:
         reports, _ = gather(cluster, run)
@@ -317,15 +320,15 @@ def _settled(cluster: Site, run: str, deadline: float, *, collected: bool) -> Ru
         pending = view.job is not None and view.job.state == RunState.QUEUED
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
             return view
-        time.sleep(LOOK / 2)
+        time.sleep(QUERY_INTERVAL / 2)
 
 
 def _proof(node: NodeReport, state: str) -> Proof:
-    """A node's own proof: its supervisor's exit record."""
+    """Return a node's proof of its end, from its supervisor's exit record; ``state``: Slurm's, if there is none."""
     host, ended = node.host, node.exit
     if not ended:
         return Proof(host=host, unknown=(f"Slurm says {state}",))
     started = len(of_kind(node.events, WORKER_STARTED))
-    left = tuple(Survivor(one.pid, one.command, one.state, one.user) for one in ended.survivors)
+    left = tuple(Survivor(process.pid, process.command, process.state, process.user) for process in ended.survivors)
     unseen = tuple(f"process {pid} is hidden there" for pid in ended.unseen)
     return Proof(host=host, found=started + 1 + len(left), killed=ended.killed, survivors=left, unknown=unseen)

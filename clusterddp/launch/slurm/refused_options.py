@@ -38,8 +38,8 @@ def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[Ho
     if options.relaunch and inventory.spares:
         spare = inventory.spares[0].name
         raise UsageError(f"{spare}: a job of Slurm's has no spares", remedy="ask for more nodes: --nnodes MIN:MAX")
-    holding = [*named, *inventory.logins]
-    first = holding[0] if holding else None  # None: this machine submits, and the inventory names no nodes
+    entries = [*named, *inventory.logins]
+    first = entries[0] if entries else None  # None: this machine submits, and the inventory names no nodes
     if first is None:
         return
     if isinstance(first.gpus, tuple):
@@ -47,7 +47,7 @@ def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[Ho
             f"{first.name}: clusterddp_gpus: {', '.join(first.gpus)}: Slurm gives a job its GPUs",
             remedy="write how many a node",
         )
-    addressed = next((entry for entry in named or holding if entry.data_address), None)
+    addressed = next((entry for entry in named or entries if entry.data_address), None)
     if addressed:
         raise UsageError(
             f"{addressed.name}: clusterddp_address: Slurm chooses the nodes", remedy="set clusterddp_interface for all"
@@ -60,6 +60,7 @@ def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[Ho
 
 
 def _refuse_difference(field: str, first: HostEntry, others: Sequence[HostEntry]) -> None:
+    """Raise ``UsageError`` if a variable of another host differs from that of the first."""
     for other in others:
         if getattr(other, field) != getattr(first, field):
             raise UsageError(

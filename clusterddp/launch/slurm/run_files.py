@@ -13,7 +13,7 @@ from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry
 from clusterddp.inventory.patterns import select
 from clusterddp.launch.slurm.client.answers import QueuedJob
-from clusterddp.launch.slurm.client.held_nodes import Held, held_nodes, job_minutes
+from clusterddp.launch.slurm.client.held_nodes import NodeJob, held_nodes, job_minutes
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.job_nodes import JobNodes
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.run_view import RunView
 
-MINUTES = 60  # time limit of a job that holds a node, or less if the partition allows less
-NAME = "clusterddp-pull"
+JOB_MINUTES = 60  # time limit of a job that holds a node, or less if the partition allows less
+JOB_NAME = "clusterddp-pull"
 # The job ends when no helper has run on its node for a quarter of an hour: then nobody is left to cancel it.
-HOLD = """\
+HOLD_SCRIPT = """\
 n=0
 while [ $n -lt 90 ]; do
     sleep 10
@@ -42,90 +42,92 @@ while [ $n -lt 90 ]; do
     steps=$(squeue --steps --noheader --format=%i --jobs "$SLURM_JOB_ID") || continue
     ! echo "$steps" | grep -q '[.][0-9]' || n=0
 done"""
-_ASKED = ("partition", "account", "qos")
+_JOB_OPTIONS = ("partition", "account", "qos")
 
 
 @contextlib.contextmanager
 def origins(site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
-    """Where the files are, usable while the block runs, and the errors of nodes that cannot be reached."""
+    """Yield where the files are, readable while the block runs, and the errors of nodes that cannot be reached."""
     if query.view is None and (query.pattern or not nodes_share_folders(site.inventory)):
         query = replace(query, view=query.last_run())  # its nodes are asked
     login = LoginHost(site.connections.open(login_entry(site.inventory)))
     nodes = (*query.view.earlier, *query.view.nodes) if query.view else ()
     workdirs = {name: path for node in nodes for name, path in node.record.workdirs.items()}
-    usual = login.host.entry.workdir or site.project.workdir
+    default = login.host.entry.workdir or site.project.workdir
 
     def origin(host: Host, workdir: str) -> Origin:
         return Origin(host=host, workdir=workdir, path=query.path or "", run=query.run.run if query.run else "")
 
     if nodes_share_folders(site.inventory):
         if query.view:
-            _meant(site, query, [*workdirs], {})
-        yield [origin(login.host, next(iter(workdirs.values()), usual))], []
+            _selected_nodes(site, query, [*workdirs], {})
+        yield [origin(login.host, next(iter(workdirs.values()), default))], []
         return
-    job = _job(login, query.view)
+    job = _job_of(login, query.view)
     last = list(query.view.record.hosts) if query.view else []
-    names = _meant(site, query, last or list(job.nodes if job else ()), workdirs)
+    names = _selected_nodes(site, query, last or list(job.nodes if job else ()), workdirs)
     earlier = [name for name in workdirs if name not in last]
     if earlier and query.pattern is None:
         site.notify(f"{folded_names(earlier)} had an earlier attempt: --host brings what is there")
-    with _reached(site, login, job, names) as outcomes:
-        found = [origin(one.value, workdirs.get(one.name, usual)) for one in outcomes if one.value]
-        yield found, [one.error for one in outcomes if one.error]
+    with _open_nodes(site, login, job, names) as outcomes:
+        found = [origin(outcome.value, workdirs.get(outcome.name, default)) for outcome in outcomes if outcome.value]
+        yield found, [outcome.error for outcome in outcomes if outcome.error]
 
 
-def _meant(site: Site, query: FileQuery, names: Sequence[str], others: Iterable[str]) -> list[str]:
-    """The selected nodes: those of the last attempt, unless a pattern selects others."""
-    known = list(dict.fromkeys([*names, *others]))
-    if not known:
+def _selected_nodes(site: Site, query: FileQuery, names: Sequence[str], earlier: Iterable[str]) -> list[str]:
+    """Return the selected nodes: those of the last attempt (``names``), unless a pattern selects ``earlier`` ones."""
+    all_names = list(dict.fromkeys([*names, *earlier]))
+    if not all_names:
         what = f"of run {query.view.run}" if query.view else "of any run"
         raise RunError(f"nobody knows the nodes {what} any more", remedy="look for its files there by `srun`")
     if query.pattern is not None:
-        matching = select(query.pattern, known, site.inventory.groups).hosts
-        names = [name for name in known if name in matching]
+        matching = select(query.pattern, all_names, site.inventory.groups).hosts
+        names = [name for name in all_names if name in matching]
     if query.names is not None:
         names = [name for name in names if name in query.names]
     if not names:
-        raise UsageError(f"--host {query.pattern}: none of {folded_names(known)}")
+        raise UsageError(f"--host {query.pattern}: none of {folded_names(all_names)}")
     return list(names)
 
 
-def _job(login: LoginHost, view: RunView | None) -> QueuedJob | None:
+def _job_of(login: LoginHost, view: RunView | None) -> QueuedJob | None:
     """Return the job of a run if Slurm still knows it."""
-    number = next((one.job for one in login.runs(view.run) if one.run == view.run), None) if view else None
+    number = next((entry.job for entry in login.runs(view.run) if entry.run == view.run), None) if view else None
     return login.jobs([number]).get(number) if number else None
 
 
 @contextlib.contextmanager
-def _reached(
+def _open_nodes(
     site: Site, login: LoginHost, job: QueuedJob | None, names: Sequence[str]
 ) -> Iterator[list[Outcome[Host]]]:
-    """Keep a helper on each node while the block runs, in the run's job or one of its own; or why there is none."""
+    """Yield a helper on each node, in the run's job or a short one, or the error why there is none."""
     live = job.nodes if job and job.state == "RUNNING" else ()
-    jobs = {name: Held(job=job.job if job else "") for name in names if name in live}
+    jobs = {name: NodeJob(job=job.job if job else "") for name in names if name in live}
     absent = [name for name in names if name not in live]
     options = settings_of(site.inventory).slurm
-    asked = {name: str(options[name]) for name in _ASKED if name in options}
+    job_options = {name: str(options[name]) for name in _JOB_OPTIONS if name in options}
     arguments: list[str] = []
     if absent:
         site.notify(f"no job of the run holds {folded_names(absent)}: a short one on each node brings its files")
-        seen = survey(login, asked)
-        states = {node.get("NodeName", ""): node.get("State", "") for node in seen.nodes}
-        away = {name: states[name] for name in absent if is_out(states.get(name, ""))}
-        jobs |= {name: Held(refused=(f"Slurm says that it is {state}", "")) for name, state in away.items()}
-        absent = [name for name in absent if name not in away]
-        arguments = [f"--{name}={value}" for name, value in asked.items()]
-        arguments += ["--nodes=1", "--ntasks=1", "--no-requeue", f"--time={job_minutes(seen, MINUTES)}"]
+        report = survey(login, job_options)
+        states = {node.get("NodeName", ""): node.get("State", "") for node in report.nodes}
+        unavailable = {name: states[name] for name in absent if is_out(states.get(name, ""))}
+        jobs |= {name: NodeJob(refused=(f"Slurm says that it is {state}", "")) for name, state in unavailable.items()}
+        absent = [name for name in absent if name not in unavailable]
+        arguments = [f"--{name}={value}" for name, value in job_options.items()]
+        arguments += ["--nodes=1", "--ntasks=1", "--no-requeue", f"--time={job_minutes(report, JOB_MINUTES)}"]
     submitted = [[f"--nodelist={name}", *arguments] for name in absent]
-    held = held_nodes(login, submitted, site.connections, site.progress, name=NAME, script=HOLD, patience=math.inf)
+    held = held_nodes(
+        login, submitted, site.connections, site.progress, name=JOB_NAME, script=HOLD_SCRIPT, timeout=math.inf
+    )
     with held as given:
         jobs |= dict(zip(absent, given, strict=True))
 
         def reach(entry: HostEntry) -> Host:
-            one = jobs[entry.name]
-            if not one.job:
-                raise HelperError(entry.name, one.refused[0], remedy=one.refused[1])
-            own = QueuedJob(job=one.job, state="RUNNING", nodes=(entry.name,))
-            return JobNodes(site, login, own).open(entry.name)
+            node_job = jobs[entry.name]
+            if not node_job.job:
+                raise HelperError(entry.name, node_job.refused[0], remedy=node_job.refused[1])
+            running_job = QueuedJob(job=node_job.job, state="RUNNING", nodes=(entry.name,))
+            return JobNodes(site, login, running_job).open(entry.name)
 
         yield each([HostEntry(name=name, address=name) for name in names], reach)

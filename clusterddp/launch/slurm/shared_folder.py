@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import HostError, PlanError
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.client.answers import QueuedJob
-from clusterddp.launch.slurm.client.batch_script import OWNED
+from clusterddp.launch.slurm.client.batch_script import SET_BY_SCRIPT
 from clusterddp.launch.slurm.client.held_nodes import held_nodes
 from clusterddp.launch.slurm.job_nodes import JobNodes
 from clusterddp.launch.slurm.submission import settings_of, slurm_request
@@ -28,44 +28,44 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 REMEDY = "set clusterddp_slurm_shared: false, or clusterddp_state to a folder that nodes and login host share"
-ONE_WAY = "the login host's files are seen there, and what is written there is not seen on the login host"
-OTHER_WAY = "what is written there is seen on the login host, and the login host's files are not seen there"
-NEITHER = "it is not the login host's"
-JOB, SCRIPT = "clusterddp-up", "sleep 60"
-PATIENCE = 10.0  # seconds for the short job of `up` to begin
+NODE_UNSEEN = "the login host's files are seen there, and what is written there is not seen on the login host"
+LOGIN_UNSEEN = "what is written there is seen on the login host, and the login host's files are not seen there"
+NOT_SHARED = "it is not the login host's"
+JOB_NAME, SCRIPT = "clusterddp-up", "sleep 60"
+START_TIMEOUT = 10.0  # seconds; for the job of `up`
 
 
 def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What is wrong with a run's folders (paths by the name of their purpose), by node and path."""
+    """Return which folders are not shared, and how: node → path → problem; ``folders``: purpose → path."""
     nodes = [node for node in nodes if node.name != login.name]  # a login host may be a node too
     outcomes = shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
     markers = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
-    here = markers.get(login.name, {})
-    found: dict[str, dict[str, str]] = {}
+    login_markers = markers.get(login.name, {})
+    problems: dict[str, dict[str, str]] = {}
     for node in nodes:
-        there = markers.get(node.name, {})
-        for name in [one for one in folders if one in here and one in there]:  # both could leave their marker
-            reads, returns = login.name in there[name], node.name in here[name]
-            if not (reads and returns):
-                problem = ONE_WAY if reads else OTHER_WAY if returns else NEITHER
-                found.setdefault(node.name, {})[folders[name]] = problem
-    return found
+        node_markers = markers.get(node.name, {})
+        for purpose in [one for one in folders if one in login_markers and one in node_markers]:
+            node_sees_login, login_sees_node = login.name in node_markers[purpose], node.name in login_markers[purpose]
+            if not (node_sees_login and login_sees_node):
+                problem = NODE_UNSEEN if node_sees_login else LOGIN_UNSEEN if login_sees_node else NOT_SHARED
+                problems.setdefault(node.name, {})[folders[purpose]] = problem
+    return problems
 
 
 def unshared_by_run(cluster: Site, login: LoginHost, run: RunOnHosts) -> str:
     """Return why the login host cannot see what a running job writes; empty if it can, or if that is not known yet."""
-    one = next((one for one in login.runs(run.id) if one.run == run.id), None)
-    if one is None or one.unshared or not one.job or (one.starts and not one.inside):
+    entry = next((entry for entry in login.runs(run.id) if entry.run == run.id), None)
+    if entry is None or entry.unshared or not entry.job or (entry.starts and not entry.inside):
         return ""
-    job = login.jobs([one.job]).get(one.job)
+    job = login.jobs([entry.job]).get(entry.job)
     if job is None or job.state != "RUNNING" or not job.nodes:
         return ""
     try:
         node = JobNodes(cluster, login, job).first()
-        found = unshared(login.host, [node], {"run": f"{login.state}/slurm/{run.id}"})
+        problems = unshared(login.host, [node], {"run": f"{login.state}/slurm/{run.id}"})
     except HostError:  # its node does not answer, or not yet
         return ""
-    return "".join(f"{name}: {path}: {problem}" for name, wrong in found.items() for path, problem in wrong.items())
+    return "".join(f"{name}: {path}: {problem}" for name, wrong in problems.items() for path, problem in wrong.items())
 
 
 def refuse_unshared(site: Site, login: LoginHost) -> None:
@@ -76,29 +76,29 @@ def refuse_unshared(site: Site, login: LoginHost) -> None:
     """
     if "shared" in settings_of(site.inventory).slurm:
         return
-    request = slurm_request(site.inventory, RunOptions(script=JOB, nnodes=(1, 1)))
+    request = slurm_request(site.inventory, RunOptions(script=JOB_NAME, nnodes=(1, 1)))
     options = {**request.options, "time": "1"}
-    options_of_job = job_words(
+    options_of_job = holding_job_options(
         replace(request, nodes=(1, 1), nodelist=request.nodelist.partition(",")[0], options=options)
     )
     connections, progress = site.connections, site.progress
-    how = {"name": JOB, "script": SCRIPT, "patience": PATIENCE}
+    how = {"name": JOB_NAME, "script": SCRIPT, "timeout": START_TIMEOUT}
     with held_nodes(login, [options_of_job], connections, progress, **how) as (node_held,):  # type: ignore[arg-type]
         if not node_held.job:
             why = re.sub("; .*", "", node_held.refused[0])
             site.notify(f"not known whether Slurm's nodes and {login.host.name} share {login.state}: {why}")
             return
         node = JobNodes(site, login, QueuedJob(job=node_held.job, state="RUNNING", nodes=node_held.nodes)).first()
-        found = unshared(login.host, [node], {"state": login.state})
-    for name, wrong in found.items():
+        problems = unshared(login.host, [node], {"state": login.state})
+    for name, wrong in problems.items():
         for path, problem in wrong.items():
             raise PlanError(f"{name}: {path}: {problem}", remedy=REMEDY)
 
 
-def job_words(request: JobRequest) -> list[str]:
-    """The options of sbatch for a job that only holds nodes."""
+def holding_job_options(request: JobRequest) -> list[str]:
+    """Return the options of sbatch for a job that only holds nodes."""
     least, most = request.nodes
     words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]
     words += [f"--nodelist={request.nodelist}"] if request.nodelist else []
-    words += [line for line in request.lines if line.partition("=")[0].removeprefix("--") not in OWNED]
+    words += [line for line in request.lines if line.partition("=")[0].removeprefix("--") not in SET_BY_SCRIPT]
     return [*words, f"--nodes={least}-{most}", "--ntasks-per-node=1"]

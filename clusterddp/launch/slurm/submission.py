@@ -17,7 +17,7 @@ from clusterddp.launch.script import check_script, check_synced, script_of
 from clusterddp.launch.slurm.client.batch_script import JobRequest, extra_line, nodelist, script, slurm_time
 from clusterddp.launch.slurm.client.login_host import login_entry
 from clusterddp.launch.slurm.client.states import MANAGER, NAME
-from clusterddp.launch.slurm.embedded_code import CarriedCode, carried_code, refuse_together
+from clusterddp.launch.slurm.embedded_code import EmbeddedCode, embed_code, refuse_shared_folder_options
 from clusterddp.launch.slurm.refused_options import refuse_ignored
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.slurm.job_record import SlurmJob, index_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files import Tree
 
-NOBODY = "node"  # the host in the plan that represents all nodes
+STAND_IN_NAME = "node"  # in the plan, the host that represents all nodes
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose
 
 
@@ -90,94 +90,95 @@ def _submission(
     check_synced(path, options, project, tree)
     unshared = not nodes_share_folders(inventory)
     if unshared:
-        refuse_together(options, inside=inside)
+        refuse_shared_folder_options(options, inside=inside)
     login = log_in()
     run = prepare.new_run_id()
-    own = prepare.new_run_id() if runs else run  # what an array's runs share
-    name = own if options.workdir == FRESH else options.workdir or ""
-    carried = carried_code(login, project, tree, options, name, site.progress, dry=dry) if unshared else None
-    if carried:
-        workdir, code = carried.workdir, carried.sent.order.digest
+    shared_id = prepare.new_run_id() if runs else run  # the id of an array, under which its runs share a folder
+    name = shared_id if options.workdir == FRESH else options.workdir or ""
+    embedded = embed_code(login, project, tree, options, name, site.progress, dry=dry) if unshared else None
+    if embedded:
+        workdir, code = embedded.workdir, embedded.sent.order.digest
     else:
-        workdir, code = _synced(login, site, project, tree, options, name, dry=dry)
+        workdir, code = _sync_to_login(login, site, project, tree, options, name, dry=dry)
     if not dry:
         site.notify(save_code(project, tree, code))
     record = _record(run, project, inventory, options, tree, code)._replace(workdir=name or None)
     if runs:
-        record = record._replace(name=f"{options.name or run}.{index_of(run)}", array=own)
+        record = record._replace(name=f"{options.name or run}.{index_of(run)}", array=shared_id)
     for notice in repeat.check(record) if repeat else ():
         site.notify(notice)
-    shown, hidden = without_hidden({**settings.env, **options.env}, {*options.secret, *settings.secrets})
-    node = _stand_in(settings, workdir, project.subfolder, forks=not options.no_fork_server)
-    shared, secret = _run_settings(options, shown, inside=inside), {*options.secret, *hidden}
+    plain_env, hidden = split_secret_values({**settings.env, **options.env}, {*options.secret, *settings.secrets})
+    node = _stand_in_node(settings, workdir, project.subfolder, forks=not options.no_fork_server)
+    shared, secret = _run_settings(options, plain_env, inside=inside), {*options.secret, *hidden}
     plan = make_plan(
         run=run, nodes=[node], options=options, settings=shared, script=path, secrets=secret, record=record
     ).node_plan(0)
     job = SlurmJob(
         state=login.state,
-        plan=_of_all(plan, record),
+        plan=_plan_for_any_node(plan, record),
         python=settings.python,
         nproc=options.nproc_per_node or settings.nproc,
         interface=settings.interface,
         inside=bool(inside),
-        sent_code=carried.sent if carried else None,
+        sent_code=embedded.sent if embedded else None,
     )
-    text = _script(job, request, login, settings.ansible_python, carried)
-    return Submission(job=job, script=text, runs=runs, hidden=hidden, code=carried.code if carried else ())
+    script_text = _job_script(job, request, login, settings.ansible_python, embedded)
+    return Submission(job=job, script=script_text, runs=runs, hidden=hidden, code=embedded.code if embedded else ())
 
 
 def _run_settings(options: RunOptions, env: Mapping[str, str], *, inside: str) -> RunSettings:
+    """Return the run's settings; Slurm enforces the time limit of a run that may be requeued."""
     settings = run_settings(options, options.rdzv_backend)._replace(env=env)
-    if options.relaunch and not inside:  # each start has the limit anew, and another follows: Slurm counts
+    if options.relaunch and not inside:  # the limit is for each start, and Slurm enforces it
         return settings._replace(time_limit=None)
     return settings
 
 
-def _script(
-    job: SlurmJob, request: JobRequest, login: LoginHost, python: str | None, carried: CarriedCode | None
+def _job_script(
+    job: SlurmJob, request: JobRequest, login: LoginHost, python: str | None, carried: EmbeddedCode | None
 ) -> str:
-    """The job's script; our code is run by ``python``, else the login host's, or any if no folder is shared."""
+    """Return the job's script; our code is run by ``python``, else the login host's, or any if no folder is shared."""
     if carried is None:
         path = f"{login.state}/helper/{bundle().digest}.pyz"
         return script(job, request, code=path, python=python or login.host.hello.executable)
     return script(job, request, python=python or "python3", packed=carried.packed)
 
 
-def _synced(
+def _sync_to_login(
     login: LoginHost, site: Site, project: Project, tree: Tree, options: RunOptions, name: str, *, dry: bool
 ) -> tuple[str, str]:
     """Put the project's code into the folder that login host and nodes share: that folder, and the code's digest."""
     site.progress("looking at the code there" if options.no_sync else "syncing")
     callbacks = (site.notify, site.progress)
-    there = provide_code([login.host], project, tree, options, name, *callbacks, dry=dry)
-    return there.workdirs[login.host.name], there.digest
+    code = provide_code([login.host], project, tree, options, name, *callbacks, dry=dry)
+    return code.workdirs[login.host.name], code.digest
 
 
-def _of_all(plan: NodePlan, record: RunRecord) -> NodePlan:
+def _plan_for_any_node(plan: NodePlan, record: RunRecord) -> NodePlan:
     """Return a node's plan without what is specific to the node."""
     settings = plan.settings._replace(tight=False)  # the nodes' clocks were not compared
     return plan._replace(env={}, peers=(), members=(), store=None, record=record, manager=MANAGER, settings=settings)
 
 
 def array_ids(indices: str) -> dict[int, str]:
-    """An id for each run of an array, by its index."""
+    """Return a new run id for each index of an array."""
     first, last = map(int, indices.partition("%")[0].split("-"))
     return {index: prepare.new_run_id() for index in range(first, last + 1)}
 
 
-def _stand_in(settings: HostEntry, workdir: str, subfolder: str, *, forks: bool) -> Node:
+def _stand_in_node(settings: HostEntry, workdir: str, subfolder: str, *, forks: bool) -> Node:
     """Return the node that stands for all nodes until Slurm has chosen them."""
     # no process stays after a job, and no node replaces another
-    own = host_settings(settings)._replace(warm=0.0, carry=())
+    host_values = host_settings(settings)._replace(warm=0.0, carry=())
     return Node(
-        host=NOBODY,
+        host=STAND_IN_NAME,
         nproc=1,
         address=settings.data_address or ANY_ADDRESS,
         interface=None,
         python="",
         env={},
         secrets=settings.secrets,
-        settings=own._replace(fork_server=own.fork_server and forks),
+        settings=host_values._replace(fork_server=host_values.fork_server and forks),
         workdir=workdir,
         cwd=f"{workdir}/{subfolder}" if subfolder else workdir,
         run_dir="",
@@ -185,6 +186,7 @@ def _stand_in(settings: HostEntry, workdir: str, subfolder: str, *, forks: bool)
 
 
 def _record(run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str) -> RunRecord:
+    """Return the run's record, with the variables and secrets of its nodes."""
     settings = settings_of(inventory)
     return record_without_hosts(run, project, inventory, options, tree, code)._replace(
         launcher=NAME,
@@ -194,7 +196,7 @@ def _record(run: str, project: Project, inventory: Inventory, options: RunOption
     )
 
 
-def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+def split_secret_values(given: Mapping[str, str], secrets: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Split variables for workers into those a script may contain and those it may not; ``secrets`` are in neither."""
     hidden = {name: value for name, value in given.items() if is_secret(name, value)}
     shown = {name: value for name, value in given.items() if name not in hidden and name not in secrets}
@@ -202,8 +204,8 @@ def without_hidden(given: Mapping[str, str], secrets: Collection[str]) -> tuple[
 
 
 def settings_of(inventory: Inventory) -> HostEntry:
-    """The host whose variables apply to all nodes of a job: the first one named, else the login host."""
-    return next(iter(_named(inventory)), None) or login_entry(inventory)
+    """Return the host whose variables apply to all nodes of a job: the first one named, else the login host."""
+    return next(iter(_named_nodes(inventory)), None) or login_entry(inventory)
 
 
 def nodes_share_folders(inventory: Inventory) -> bool:
@@ -211,15 +213,15 @@ def nodes_share_folders(inventory: Inventory) -> bool:
     return bool(settings_of(inventory).slurm.get("shared", True))
 
 
-def _named(inventory: Inventory) -> list[HostEntry]:
-    """The nodes that the inventory names; the built-in one, and one of only this machine, name none."""
+def _named_nodes(inventory: Inventory) -> list[HostEntry]:
+    """Return the nodes that the inventory names; none for the built-in inventory, or for this machine."""
     return [entry for entry in inventory.nodes if inventory.path and entry.connection != "local"]
 
 
 def slurm_request(inventory: Inventory, options: RunOptions) -> JobRequest:
     """Return what is asked of Slurm; raises UsageError."""
-    refuse_ignored(options, inventory, _named(inventory))
-    named = [entry.name for entry in _named(inventory)]
+    refuse_ignored(options, inventory, _named_nodes(inventory))
+    named = [entry.name for entry in _named_nodes(inventory)]
     if options.nnodes is None and not named:
         raise UsageError("how many nodes is not said", remedy="--nnodes 2, or name the nodes in the inventory")
     least, most = options.nnodes or (len(named), len(named))
@@ -233,18 +235,18 @@ def slurm_request(inventory: Inventory, options: RunOptions) -> JobRequest:
     return JobRequest(
         nodes=(least, most),
         nodelist=nodelist(named[:least]),
-        options=_options(entry, options),
+        options=_sbatch_options(entry, options),
         lines=tuple(map(extra_line, entry.slurm.get("lines", ()))),
     )
 
 
-def _options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
-    """The options of sbatch from the inventory's ``clusterddp_slurm_*`` and the run's own options."""
-    known = {name: one for name, one in entry.slurm.items() if name in SLURM_OPTIONS}
-    given: dict[str, Any] = {name.replace("_", "-"): one for name, one in known.items()}
+def _sbatch_options(entry: HostEntry, options: RunOptions) -> dict[str, str]:
+    """Return the options of sbatch from the inventory's ``clusterddp_slurm_*`` and the run's own options."""
+    variables = {name: value for name, value in entry.slurm.items() if name in SLURM_OPTIONS}
+    sbatch: dict[str, Any] = {name.replace("_", "-"): value for name, value in variables.items()}
     if isinstance(entry.gpus, int) and entry.gpus:
-        given.setdefault("gpus-per-node", str(entry.gpus))
+        sbatch.setdefault("gpus-per-node", str(entry.gpus))
     if options.time_limit:
-        given["time"] = slurm_time(options.time_limit + (0.0 if options.relaunch else options.grace))
-    given["requeue" if options.relaunch else "no-requeue"] = ""
-    return given
+        sbatch["time"] = slurm_time(options.time_limit + (0.0 if options.relaunch else options.grace))
+    sbatch["requeue" if options.relaunch else "no-requeue"] = ""
+    return sbatch

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
 
 
-_MOST_SECRETS = 10_000
+_MAX_SECRETS = 10_000
 
 
 def invitation(guide: Host, spool: str) -> Invitation:
@@ -61,15 +61,17 @@ def invitation(guide: Host, spool: str) -> Invitation:
 
 def read_invitation(answer: Any) -> Invitation:
     """Decode an invitation; ``ValueError`` if it is damaged."""
-    return record_in(Fields(answer, most=_MOST_SECRETS), Invitation)
+    return record_in(Fields(answer, most=_MAX_SECRETS), Invitation)
 
 
-TURN_LIMIT = 60.0  # seconds to wait while other hosts join
-_OF_THE_GATE = ("gpus", "share_gpus", "skip", "no_doctor")  # options of the run that apply to joining hosts too
-LOOK = 0.5  # seconds between two tries
+TURN_TIMEOUT = 60.0  # seconds to wait while other hosts join
+_CHECK_OPTIONS = ("gpus", "share_gpus", "skip", "no_doctor")  # options of the run that apply to joining hosts too
+RETRY_INTERVAL = 0.5  # seconds
 
 
 class _OthersJoinError(PlanError):
+    """Another host is joining the run: this one has to wait for its turn."""
+
     def __init__(self, run: str) -> None:
         super().__init__(f"another host joins run {run} at this moment", remedy="join again when it has")
 
@@ -86,10 +88,10 @@ def refuse_other_launchers(record: RunRecord) -> None:
 def join_from_inventory(
     site: Site, run: Run, names: str | Iterable[str] | None, skip: str | Iterable[str]
 ) -> list[str]:
-    """Let nodes of the inventory join a run: these, or all that answer and are not in it; see ``Cluster.join``."""
+    """Let nodes of the inventory join a run: those named, or all that answer and are not in it; return them."""
     refuse_other_launchers(run.record)
     if names is None:
-        hosts = _free(site, run)
+        hosts = _open_free_nodes(site, run)
     else:
         hosts = [site.host(name) for name in option_values.read("names", option_values.names, names)]
     if not hosts:
@@ -100,8 +102,8 @@ def join_from_inventory(
     return list(join(site.host(guide), spool, hosts, site.project, site.notify, skip=skip))
 
 
-def _free(site: Site, run: Run) -> list[Host]:
-    """Return the nodes that are not in the run and answer; report the others."""
+def _open_free_nodes(site: Site, run: Run) -> list[Host]:
+    """Return the nodes that answer and are not in the run; report those that do not answer."""
     free = [entry for entry in site.inventory.nodes if entry.name not in run.spools]
     outcomes = site.connections.open_all(free, site.progress, writes=True)
     for outcome in outcomes:
@@ -126,7 +128,7 @@ def join(
     minute, or a check refuses; ``SyncError`` if the project's code is no longer the run's; ``HostError`` if a host
     could not start.
     """
-    deadline = time.monotonic() + TURN_LIMIT
+    deadline = time.monotonic() + TURN_TIMEOUT
     spools: dict[str, str] = {}
     shown: set[str] = set()
 
@@ -138,16 +140,16 @@ def join(
     while True:
         left = [host for host in hosts if host.name not in spools]
         try:
-            _join(guide, spool, left, project, spools, tell, skip)
+            _try_join(guide, spool, left, project, spools, tell, skip)
         except _OthersJoinError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(LOOK)
+            time.sleep(RETRY_INTERVAL)
         else:
             return spools
 
 
-def _join(
+def _try_join(
     guide: Host,
     spool: str,
     hosts: Sequence[Host],
@@ -156,7 +158,7 @@ def _join(
     notify: Callable[[str], None],
     skip: Sequence[str],
 ) -> None:
-    """Let them join one after the other; ``spools`` gets those that were started.
+    """Let hosts join one after the other; each that starts is added to ``spools``.
 
     Raises _OthersJoinError if another host is joining: its member index is not known yet, or it has taken the next one.
     """
@@ -166,9 +168,9 @@ def _join(
     if len(addresses) != len(plan.peers):
         raise _OthersJoinError(plan.run)
     _check_room(plan, hosts)
-    facts, devices, network = _admitted(guide, hosts, record, notify, skip)
-    _check_reach(plan, network)
-    workdirs = _same_code(hosts, project, record)
+    facts, devices, network = _check_hosts(guide, hosts, record, notify, skip)
+    _check_addresses(plan, network)
+    workdirs = _sync_same_code(hosts, project, record)
     for host in hosts:
         workdir = workdirs[host.name]
         cwd = f"{workdir}/{project.subfolder}" if project.subfolder else workdir
@@ -182,36 +184,38 @@ def _join(
         if not claimed:
             raise _OthersJoinError(plan.run)
         ready = invited.ready._replace(peers=addresses)
-        spools[host.name], control = _start(host, joined_plan(plan, node), invited, ready)
+        spools[host.name], control = _start_and_commit(host, joined_plan(plan, node), invited, ready)
         addresses = (*addresses, (node.address, control))
         plan = with_peer(plan, Peer.of(node))
 
 
-def _admitted(
+def _check_hosts(
     guide: Host, hosts: Sequence[Host], record: RunRecord, notify: Callable[[str], None], skip: Sequence[str]
 ) -> tuple[dict[str, Facts], dict[str, tuple[str, ...] | None], dict[str, tuple[str, str]]]:
     """Check the joining hosts as `run` does, with the run's options: facts, GPUs and network, by host."""
-    asked = {name: value for name, value in (record.options or {}).items() if name in _OF_THE_GATE}
-    options = RunOptions(script="", nproc_per_node=record.nproc, **asked)
+    check_options = {name: value for name, value in (record.options or {}).items() if name in _CHECK_OPTIONS}
+    options = RunOptions(script="", nproc_per_node=record.nproc, **check_options)
     options = replace(options, skip=(*options.skip, *skip))
-    checks, everyone = preflight.choose_checks(options), [guide, *hosts]
-    outcomes = {outcome.name: outcome for outcome in probe(everyone, fresh=False)}
-    facts, devices = preflight.admit_hosts(everyone, outcomes, options, checks, notify, taking=hosts)
-    seen = survey_network(everyone, facts, measured=False)
-    return facts, devices, preflight.admit_network(everyone, outcomes, options, checks, notify, seen)
+    checks, all_hosts = preflight.choose_checks(options), [guide, *hosts]
+    outcomes = {outcome.name: outcome for outcome in probe(all_hosts, fresh=False)}
+    facts, devices = preflight.admit_hosts(all_hosts, outcomes, options, checks, notify, taking=hosts)
+    seen = survey_network(all_hosts, facts, measured=False)
+    return facts, devices, preflight.admit_network(all_hosts, outcomes, options, checks, notify, seen)
 
 
 def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
-    there = len(plan.peers)
+    """Refuse hosts beyond the run's largest number of nodes."""
+    size = len(plan.peers)
     if not plan.settings.elastic:
         raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
-    if there + len(hosts) > plan.settings.max_nodes:
-        room = f"it has {there} of {counted(plan.settings.max_nodes, 'node')}"
+    if size + len(hosts) > plan.settings.max_nodes:
+        room = f"it has {size} of {counted(plan.settings.max_nodes, 'node')}"
         names = folded_names([host.name for host in hosts])
         raise PlanError(f"run {plan.run} has no room for {names}: {room}", remedy="choose fewer by --limit")
 
 
-def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None:
+def _check_addresses(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None:
+    """Refuse hosts on other machines if the run's nodes communicate over the loopback of one."""
     inside = any(peer.address.startswith(LOOPBACK) for peer in plan.peers)
     outside = [name for name, (_, address) in network.items() if not address.startswith(LOOPBACK)]
     if inside and outside:
@@ -221,10 +225,11 @@ def _check_reach(plan: NodePlan, network: Mapping[str, tuple[str, str]]) -> None
         )
 
 
-def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> dict[str, str]:
+def _sync_same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> dict[str, str]:
+    """Bring the run's code to the hosts; return their workdirs. Raises SyncError if the project has changed."""
     if not record.code:  # --no-sync in a folder that no sync has filled
-        found = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.workdir or "")
-        return {host.name: host.workdir for host in found}
+        folders = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.workdir or "")
+        return {host.name: host.workdir for host in folders}
     tree = scan(project, None)
     name = record.workdir or ""
     result = send_code.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder)
@@ -235,10 +240,10 @@ def _same_code(hosts: Sequence[Host], project: Project, record: RunRecord) -> di
     return dict(result.workdirs)
 
 
-def _start(host: Host, plan: NodePlan, invited: Invitation, ready: Ready) -> tuple[str, int]:
-    """Start the node and let it begin; return its spool and its run control port."""
+def _start_and_commit(host: Host, plan: NodePlan, invited: Invitation, ready: Ready) -> tuple[str, int]:
+    """Start the node's supervisor, then its agent; return its spool and its run control port."""
     started = start_node(host, plan, invited.secrets, invited.key)
     peers = (*ready.peers, (plan.peers[-1].address, started.control))
-    asked = CommitRequest(spool=started.spool, ready=Ready(store=ready.store, peers=peers))
-    host.call("commit", written(asked), timeout=30)
+    request = CommitRequest(spool=started.spool, ready=Ready(store=ready.store, peers=peers))
+    host.call("commit", written(request), timeout=30)
     return started.spool, started.control

@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 def origins(site: Site, query: FileQuery) -> tuple[list[Origin], list[ClusterddpError]]:
     """Return where the files are, and the errors of hosts that do not answer."""
     workdirs = query.run.record.workdirs if query.run else {}
-    outcomes = site.connect(_meant(site, query))
+    outcomes = site.connect(_hosts_of(site, query))
     found = [
         Origin(
-            host=one.value,
-            workdir=workdirs.get(one.name) or one.value.entry.workdir or site.project.workdir,
+            host=outcome.value,
+            workdir=workdirs.get(outcome.name) or outcome.value.entry.workdir or site.project.workdir,
             path=query.path or "",
             run=query.run.run if query.run else "",
         )
-        for one in outcomes
-        if one.value
+        for outcome in outcomes
+        if outcome.value
     ]
     if not found:
         fanout.values(outcomes)
-    return found, [one.error for one in outcomes if one.error]
+    return found, [outcome.error for outcome in outcomes if outcome.error]
 
 
-def _meant(site: Site, query: FileQuery) -> Sequence[HostEntry]:
-    """Return the hosts that are meant: for a run, only those that took part."""
-    ranked = [entry for entry in query.entries if query.names is None or entry.name in query.names]
+def _hosts_of(site: Site, query: FileQuery) -> Sequence[HostEntry]:
+    """Return the hosts that the query selects: for a run, only those that took part."""
+    with_ranks = [entry for entry in query.entries if query.names is None or entry.name in query.names]
     if query.run is None:
-        return ranked if query.entries else answering.nodes(site.inventory)
-    meant = [entry for entry in ranked if entry.name in query.run.record.workdirs]
-    if not meant:
+        return with_ranks if query.entries else answering.nodes(site.inventory)
+    participants = [entry for entry in with_ranks if entry.name in query.run.record.workdirs]
+    if not participants:
         raise RunError(f"run {query.run.run} has no host among these", remedy="see `clusterddp status`")
-    return meant
+    return participants

@@ -50,7 +50,7 @@ START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take mo
 STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 NAME = "ssh"
 CLEANUP_REASON = "the start failed on another host"
-_LONGEST = 300  # characters of a reason that are shown
+_MAX_REASON = 300  # characters shown of the reason for a plain start
 
 
 class Ssh:
@@ -60,94 +60,95 @@ class Ssh:
     clean_operation = "clean"
 
     def render(self, site: Site, options: RunOptions) -> str:
-        """See ``Launcher``: commands that could be pasted, one block a host."""
-        plan, _ = _planned(site, options, dry=True)
+        """Return the commands that would start the run, one block a host."""
+        plan, _ = _plan(site, options, dry=True)
         return plan.render()
 
     def submit(self, site: Site, options: RunOptions) -> Run:
-        """See ``Launcher``."""
-        plan, hosts = _planned(site, options, dry=False)
+        """Prepare the hosts and start the run on them."""
+        plan, hosts = _plan(site, options, dry=False)
         secrets = secret_values(plan.all_secrets)
         used = {*(host.name for host in hosts), *plan.record.replaced}
-        left = [entry.name for entry in site.inventory.nodes if entry.name not in used]
-        left = left[: plan.settings.max_nodes - len(plan.nodes)] if plan.settings.elastic else []
-        plan = replace(plan, record=plan.record._replace(left_out=tuple(left), launcher=NAME))
+        unused = [entry.name for entry in site.inventory.nodes if entry.name not in used]
+        unused = unused[: plan.settings.max_nodes - len(plan.nodes)] if plan.settings.elastic else []
+        plan = replace(plan, record=plan.record._replace(left_out=tuple(unused), launcher=NAME))
         site.progress("starting")
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
-        begun = launch(hosts, plan, secrets, site.webhook)
+        launched = launch(hosts, plan, secrets, site.webhook)
         local_cache.record_start(site.project, plan.record, site.notify)
-        for notice in begun.notices:
+        for notice in launched.notices:
             site.notify(notice)
-        spools = {node.host: begun.spools[node.host] for node in plan.nodes}
-        return replace(run, spools=spools, notified=begun.tell)
+        spools = {node.host: launched.spools[node.host] for node in plan.nodes}
+        return replace(run, spools=spools, notified=launched.tell)
 
     def ready(self, site: Site) -> str:  # noqa: ARG002
-        """See ``Launcher``."""
+        """Return an empty text: without a manager there is nothing to check."""
         return ""
 
     def hosts_with_files(self, site: Site) -> Sequence[HostEntry]:
-        """See ``Launcher``."""
+        """Return the inventory's nodes and spares that use this launcher."""
         inventory = site.inventory
         return [entry for entry in (*inventory.nodes, *inventory.spares) if entry.launcher == NAME]
 
     def describe(
         self, site: Site, run: str, entries: Sequence[HostEntry], wanted: Wanted = ALL, patience: float | None = None
     ) -> list[Outcome[Reports]]:
-        """See ``Launcher``."""
-        mine = [entry for entry in entries if entry.launcher == NAME]
+        """Ask each host for the nodes of a run, or of all runs, that it keeps."""
+        own_entries = [entry for entry in entries if entry.launcher == NAME]
 
         def ask(entry: HostEntry) -> list[NodeReport]:
             return query_nodes(site.host(entry.name), run, site.notify, wanted)
 
-        return each(mine, ask) if patience is None else site.connections.inquiry.each(mine, ask, patience)
+        return each(own_entries, ask) if patience is None else site.connections.inquiry.each(own_entries, ask, patience)
 
     @contextlib.contextmanager
     def files(self, site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[ClusterddpError]]]:
-        """See ``Launcher``."""
+        """Yield the hosts that keep the files, and the errors of hosts that do not answer."""
         from clusterddp.launch.ssh.origins import origins  # noqa: PLC0415 - only for `pull`
 
         yield origins(site, query)
 
     @contextlib.contextmanager
     def borrow_hosts(self, site: Site, query: HostQuery) -> Iterator[LentHosts]:
-        """See ``Launcher``: every host of the inventory."""
-        asked = "--nnodes" if query.nnodes else "--partition" if query.partition else ""
-        if asked:
-            raise UsageError(f"{asked}: without Slurm every host of the inventory is looked at", remedy="leave it out")
+        """Yield every host of the inventory; nothing has to be borrowed."""
+        option = "--nnodes" if query.nnodes else "--partition" if query.partition else ""
+        if option:
+            raise UsageError(f"{option}: without Slurm every host of the inventory is looked at", remedy="leave it out")
         yield LentHosts(site=site)
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:  # noqa: ARG002
-        """See ``RunLauncher``: it has."""
+        """Return the run at once: it has begun when ``submit`` returns."""
         return run
 
     def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """See ``RunLauncher``."""
+        """Stop the run on these hosts; return each host's proof, or the error why there is none."""
 
-        def one(entry: HostEntry) -> Proof:
+        def stop(entry: HostEntry) -> Proof:
             order = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
             answer = cluster.host(entry.name).call("stop", written(order), timeout=grace + STOP_SLACK)
             with reading_answer(entry.name):
                 return proof.read(entry.name, answer)
 
-        outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], one)
+        outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], stop)
         missing = [name for name in hosts if name not in {outcome.name for outcome in outcomes}]
         proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
         return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
 
     def reader(self, cluster: Site, run: str, host: str) -> Host:  # noqa: ARG002
-        """See ``RunLauncher``."""
+        """Return the connection through which the host's output is read: its own."""
         return cluster.host(host)
 
     def host(self, cluster: Site, run: str, host: str) -> Host:  # noqa: ARG002
-        """See ``RunLauncher``."""
+        """Return the connection to the host."""
         return cluster.host(host)
 
 
 LAUNCHER = Ssh()
 
 
-def _planned(site: Site, options: RunOptions, *, dry: bool) -> tuple[LaunchPlan, list[Host]]:
+def _plan(site: Site, options: RunOptions, *, dry: bool) -> tuple[LaunchPlan, list[Host]]:
+    """Refuse an array; return the run's plan and its hosts, ordered by member index. ``dry``: sync nothing."""
     from clusterddp.launch.plan_run import plan_run  # noqa: PLC0415 - other commands start nothing
 
     if options.array:
@@ -157,7 +158,7 @@ def _planned(site: Site, options: RunOptions, *, dry: bool) -> tuple[LaunchPlan,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """What was started."""
+    """The result of a start on all hosts."""
 
     spools: Mapping[str, str]  # each host's spool by host name
     tell: bool = False  # whether the hosts notify the webhook about the run
@@ -179,27 +180,29 @@ def launch(
         started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
         answers = dict(zip(nodes, started, strict=True))
         spools = {name: answer.spool for name, answer in answers.items()}
-        both = zip(plan.all_nodes, answers.values(), strict=True)
-        peers = tuple((node.address, answer.control) for node, answer in both)
+        pairs = zip(plan.all_nodes, answers.values(), strict=True)
+        peers = tuple((node.address, answer.control) for node, answer in pairs)
         unreachable = {name: answer.unreachable for name, answer in answers.items() if answer.unreachable}
-        tell = webhook is not None and hosts[0].name not in unreachable  # the first host leads as long as it is up
+        tell = webhook is not None and hosts[0].name not in unreachable  # the first host leads the run first
         _commit(hosts, spools, Ready(store=answers[hosts[0].name].store, peers=peers, tell=tell))
     except BaseException as error:  # Ctrl-C too
-        _undo(hosts, plan.run, interrupt_reason(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON)
+        _stop_started(
+            hosts, plan.run, interrupt_reason(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON
+        )
         raise
-    plain = {name: answer.not_warm for name, answer in answers.items() if answer.not_warm}
-    notices = (*_of_telling(unreachable, tell=tell), *_of_plain_starts(plain))
+    plain_starts = {name: answer.not_warm for name, answer in answers.items() if answer.not_warm}
+    notices = (*_webhook_notices(unreachable, tell=tell), *_plain_start_notices(plain_starts))
     return Launched(spools=spools, tell=tell, notices=notices)
 
 
-def _of_plain_starts(reasons: Mapping[str, str]) -> Iterator[str]:
+def _plain_start_notices(reasons: Mapping[str, str]) -> Iterator[str]:
     """Report why hosts that have a warm server, or should have one, did not start the run from it."""
     for reason in dict.fromkeys(reasons.values()):
         hosts = [name for name, its in reasons.items() if its == reason]
-        yield f"{folded_names(hosts)}: not from the warm server: {reason[:_LONGEST]}"
+        yield f"{folded_names(hosts)}: not from the warm server: {reason[:_MAX_REASON]}"
 
 
-def _of_telling(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
+def _webhook_notices(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[str]:
     """Report which hosts cannot reach the webhook."""
     hosts = folded_names(list(unreachable))
     why = ", ".join(sorted(set(unreachable.values())))
@@ -214,8 +217,8 @@ def start_node(
 ) -> StartedNode:
     """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
 
-    It gets the values of the secrets that its plan names. ``unreachable`` says why it cannot tell ``webhook``, or is
-    empty.
+    It gets the values of the secrets that its plan names. The answer's ``unreachable`` says why the host cannot reach
+    ``webhook``; empty if it can.
     """
     mine = {name: secrets[name] for name in plan.secrets}
     hook = WebhookOrder(url=webhook.url, silence=webhook.silence) if webhook else None
@@ -227,8 +230,8 @@ def start_node(
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
     """Let the agents start; raises HostError if a host's supervisor has already ended."""
-    asked = {name: written(CommitRequest(spool=spool, ready=ready)) for name, spool in spools.items()}
-    outcomes = each(hosts, lambda host: host.call("commit", asked[host.name], timeout=30))
+    requests = {name: written(CommitRequest(spool=spool, ready=ready)) for name, spool in spools.items()}
+    outcomes = each(hosts, lambda host: host.call("commit", requests[host.name], timeout=30))
     for host, answer in zip(hosts, values(outcomes), strict=True):
         with reading_answer(host.name):
             node = read_record(CommittedNode, answer, "node")
@@ -237,7 +240,7 @@ def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> N
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
 
 
-def _undo(hosts: Sequence[Host], run: str, reason: str) -> None:
+def _stop_started(hosts: Sequence[Host], run: str, reason: str) -> None:
     """Stop whatever may have started; on an unreachable host, an uncommitted supervisor ends by itself."""
 
     def stop(host: Host) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
 ACCOUNTING_FORMAT = "JobID,State,ExitCode,NodeList,User"
 _STATE = re.compile(r"[A-Z][A-Z_]*")
-_WORD = re.compile(r"(?:^|\s)([A-Za-z][\w/:.*-]*)=")
-_LONGEST = 300  # characters of Slurm's texts that are shown
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:.*-]*)=")
+_MAX_TEXT = 300  # characters kept of a text of Slurm's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,18 +35,18 @@ class QueuedJob:
 
 
 def read_queue(text: str) -> list[QueuedJob]:
-    """The jobs in the output of ``squeue --noheader --format QUEUE_FORMAT``."""
-    found = []
+    """Return the jobs in the output of ``squeue --noheader --format QUEUE_FORMAT``."""
+    jobs = []
     for line in text.splitlines():
         parts = line.strip().split("|", 5)
         if len(parts) == 6 and JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(parts[1]):
             job, state, start, nodes, user, reason = parts
-            found.append(
+            jobs.append(
                 QueuedJob(
-                    job=job, state=state, reason=_given(reason), start=_given(start), nodes=_nodes(nodes), user=user
+                    job=job, state=state, reason=_plain(reason), start=_plain(start), nodes=_nodes(nodes), user=user
                 )
             )
-    return found
+    return jobs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,25 +60,25 @@ class Partition:
 
 
 def read_partitions(text: str) -> list[Partition]:
-    """The partitions in the output of ``sinfo --noheader --format=%P|%a|%D|%t``."""
-    found = []
+    """Return the partitions in the output of ``sinfo --noheader --format=%P|%a|%D|%t``."""
+    partitions = []
     for line in text.splitlines():
         parts = line.strip().split("|")
         if len(parts) == 4 and parts[0] and parts[0].isprintable() and re.fullmatch(r"[0-9]{1,9}", parts[2]):
-            name = parts[0].removesuffix("*")[:_LONGEST]
-            found.append(Partition(name=name, up=parts[1] == "up", nodes=int(parts[2]), state=one_line(parts[3])))
-    return found
+            name = parts[0].removesuffix("*")[:_MAX_TEXT]
+            partitions.append(Partition(name=name, up=parts[1] == "up", nodes=int(parts[2]), state=one_line(parts[3])))
+    return partitions
 
 
 def read_accounting(text: str) -> list[QueuedJob]:
-    """The jobs in the output of ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT``."""
-    found = []
+    """Return the jobs in the output of ``sacct --noheader --parsable2 --allocations --format ACCOUNTING_FORMAT``."""
+    jobs = []
     for line in text.splitlines():
         parts = line.strip().split("|")
         state, _, by = parts[1].partition(" by ") if len(parts) == 5 else ("", "", "")
         if JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(state):
-            found.append(QueuedJob(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
-    return found
+            jobs.append(QueuedJob(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
+    return jobs
 
 
 def read_config(text: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ def read_config(text: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         name = re.sub(r"\[[0-9]+\]$", "", name.strip())
         if equals and name.isidentifier():
-            found.setdefault(name, one_line(value.strip())[:_LONGEST])
+            found.setdefault(name, one_line(value.strip())[:_MAX_TEXT])
     return found
 
 
@@ -101,15 +101,15 @@ def read_table(text: str, names: Sequence[str]) -> list[dict[str, str]]:
     return [dict(zip(names, map(one_line, line), strict=True)) for line in lines if len(line) == len(names)]
 
 
-def read_all_shown(text: str) -> list[dict[str, str]]:
-    """Call ``read_shown`` on every line."""
-    return [found for line in text.splitlines() if (found := read_shown(line))]
+def read_scontrol_lines(text: str) -> list[dict[str, str]]:
+    """Return the fields of each line of ``scontrol show … -o``."""
+    return [found for line in text.splitlines() if (found := read_scontrol_line(line))]
 
 
-def read_shown(text: str) -> dict[str, str]:
-    """The fields in the first line of ``scontrol show … -o``; values may contain spaces."""
+def read_scontrol_line(text: str) -> dict[str, str]:
+    """Return the fields in the first line of ``scontrol show … -o``; values may contain spaces."""
     line = text.strip().split("\n", 1)[0]
-    positions = [(match.group(1), match.start(), match.end()) for match in _WORD.finditer(line)]
+    positions = [(match.group(1), match.start(), match.end()) for match in _FIELD.finditer(line)]
     ends = [*(start for _, start, _ in positions[1:]), len(line)]
     found: dict[str, str] = {}
     for (name, _, begin), end in zip(positions, ends, strict=False):
@@ -118,19 +118,21 @@ def read_shown(text: str) -> dict[str, str]:
 
 
 def last_error(text: str) -> str:
-    """The reason in the error output of a Slurm command, without the program's name."""
+    """Return the reason in the error output of a Slurm command, without the program's name."""
     lines = [one_line(line.strip()) for line in text.splitlines() if line.strip()]
     reasons = [
         re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines if ": error: " in line or ": fatal: " in line
     ]
-    return (reasons or lines or ["it says nothing"])[-1][:_LONGEST]
+    return (reasons or lines or ["it says nothing"])[-1][:_MAX_TEXT]
 
 
-def _given(value: str) -> str:
-    return "" if value in {"None", "N/A", "Unknown", "(null)", "n/a"} else one_line(value)[:_LONGEST]
+def _plain(value: str) -> str:
+    """Return a value of Slurm's on one line; empty for its words for no value."""
+    return "" if value in {"None", "N/A", "Unknown", "(null)", "n/a"} else one_line(value)[:_MAX_TEXT]
 
 
 def _nodes(text: str) -> tuple[str, ...]:
+    """Return the nodes of a nodelist such as ``gpu[1-3]``."""
     try:
         return expand_nodelist(text)
     except ValueError:  # no nodes yet: empty, (null), None assigned

@@ -32,11 +32,13 @@ from clusterddp.remote.shared.slurm.job_record import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-NOTICE = 120  # seconds before the time limit, or a preemption, at which the job gets a signal
-END = "END OF JOB"
-PACKED = "# PACKED"  # the line before the archive that nodes unpack
-# Options that the script itself needs: a line of the inventory that changed one would break every run.
-OWNED = ("export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array")
+NOTICE_TIME = 120  # seconds before the time limit, or a preemption, at which the job gets a signal
+END_OF_JSON = "END OF JOB"
+PACKED_MARK = "# PACKED"  # the line before the archive that nodes unpack
+# Options that the script sets itself: a line of the inventory that changed one would break every run.
+SET_BY_SCRIPT = (
+    "export", "chdir", "ntasks-per-node", "nodes", "open-mode", "output", "comment", "signal", "job-name", "array",
+)  # fmt: skip
 _SHORTENED = (SlurmJob, NodePlan, HostSettings, RunSettings, RunRecord)  # records written without defaults
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:[= ].*)?")
 
@@ -55,26 +57,26 @@ class JobRequest:
 
 
 def slurm_time(seconds: float) -> str:
-    """A time limit for ``--time``, in minutes, rounded up."""
+    """Return a time limit for ``--time``, in minutes, rounded up."""
     return str(max(1, math.ceil(seconds / 60)))
 
 
 def extra_line(line: str) -> str:
-    """A line of ``clusterddp_slurm_lines`` as an option of sbatch; raises UsageError."""
+    """Return a line of ``clusterddp_slurm_lines`` as an option of sbatch; raises UsageError."""
     option = line.strip().removeprefix("#SBATCH").strip()
-    found = _OPTION.fullmatch(option)
-    if not found or not option.isprintable():
+    match = _OPTION.fullmatch(option)
+    if not match or not option.isprintable():
         raise UsageError(f"clusterddp_slurm_lines: {line!r} is no option of sbatch", remedy="write --reservation=night")
-    if found[1] in OWNED:
-        raise UsageError(f"clusterddp_slurm_lines: --{found[1]} is set by clusterddp itself", remedy="leave it out")
+    if match[1] in SET_BY_SCRIPT:
+        raise UsageError(f"clusterddp_slurm_lines: --{match[1]} is set by clusterddp itself", remedy="leave it out")
     return option
 
 
 def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:
-    """The whole script of a job, for ``python`` (3.8 or newer) on its nodes.
+    """Return the whole script of a job, for ``python`` (3.8 or newer) on its nodes.
 
-    ``code``: the path of our code, which all nodes see; unused for a job whose nodes unpack it (``apart``). ``packed``:
-    the archive, in base64, for nodes that share no folder; empty if it is left out.
+    ``code``: the path of our code, which all nodes see; unused if the nodes unpack it (``sent_code``).
+    ``packed``: the archive, in base64, for nodes that share no folder; empty if it is left out.
     """
     plan, record = job.plan, job.plan.record
     folder = f"{job.state}/slurm/{plan.run}"
@@ -82,60 +84,60 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
     by_hand = f"SLURM_JOB_ID={request.inside} bash" if request.inside else "sbatch"
     hint = [
         f"# `{by_hand}` of this file by hand does the same, once the code is in its place:",
-        f"#   {_comment(plan.cwd)}",
+        f"#   {_comment_text(plan.cwd)}",
     ]
     head = [
         "#!/bin/bash",
-        f"# Run {plan.run} of clusterddp: {_comment(command)}",
+        f"# Run {plan.run} of clusterddp: {_comment_text(command)}",
         *(["# What its nodes unpack stands below it where clusterddp submits it."] if job.sent_code else hint),
         *(
             []
             if job.sent_code
-            else [f"# and the values of {', '.join(plan.secrets)} in {_comment(folder)}/secrets.json (mode 0600)"]
+            else [f"# and the values of {', '.join(plan.secrets)} in {_comment_text(folder)}/secrets.json (mode 0600)"]
             * bool(plan.secrets)
         ),
         "",
         *(f"#SBATCH --{line}" for line in _options(job, request) if not request.inside),
         *(f"#SBATCH {line}" for line in request.lines if not request.inside),
     ]
-    whole = _is_whole(request) and not request.inside
+    whole = _has_whole_nodes(request) and not request.inside
     body = _BODY.format(
         state=shlex.quote(job.state),
         folder=_folder(plan.run, folder, request),
         seen="on each node" if job.sent_code else "every node sees it",
         shared="" if job.sent_code else _SHARED,
-        unpack=_UNPACK.format(step=_step(plan, request)) if job.sent_code else "",
+        unpack=_UNPACK.format(step=_step_options(plan, request)) if job.sent_code else "",
         by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.sent_code else "",
-        judge=_JUDGE,
+        judge=_CHECK_STATE,
         refused=f" || exit {NOT_UNPACKED}" if job.sent_code else "",
         role="task" if job.sent_code else "node",
-        take=_take(plan.run, request),
+        take=_json_filter(plan.run, request),
         code=f'"$folder"/{OUR_CODE}' if job.sent_code else shlex.quote(code),
         python=shlex.quote(python),
-        job=_readable(compact(job)),
-        end=END,
-        step=_step(plan, request),
-        whole=_WHOLE if whole else "",
+        job=_format_json(compact(job)),
+        end=END_OF_JSON,
+        step=_step_options(plan, request),
+        whole=_ALL_GPUS if whole else "",
         gpus="${gpus:+--gpus=$gpus} " if whole else "",
     )
-    return "\n".join(head) + "\n" + body + (f"\n{PACKED}\n{packed}" if job.sent_code else "")
+    return "\n".join(head) + "\n" + body + (f"\n{PACKED_MARK}\n{packed}" if job.sent_code else "")
 
 
 def _folder(run: str, folder: str, request: JobRequest) -> str:
-    """The line that sets a run's folder; in an array each run has its own."""
+    """Return the line that sets a run's folder; in an array each run has its own."""
     if not request.array:
         return f"folder={shlex.quote(folder)}"
-    ids = " ".join(f"[{index}]={one}" for index, one in request.runs.items())
+    ids = " ".join(f"[{index}]={run_id}" for index, run_id in request.runs.items())
     return f"runs=({ids})  # {run} is the array's id\nrun=${{runs[$SLURM_ARRAY_TASK_ID]}}\nfolder=$state/slurm/$run"
 
 
-def _take(run: str, request: JobRequest) -> str:
-    """The command that writes the job's JSON; in an array it inserts each run's id."""
+def _json_filter(run: str, request: JobRequest) -> str:
+    """Return the command that writes the job's JSON; in an array it inserts each run's id."""
     return f'sed "s/{index_of(run)}/$SLURM_ARRAY_TASK_ID/g; s/{run}/$run/g"' if request.array else "cat"
 
 
-def _step(plan: NodePlan, request: JobRequest) -> str:
-    """The options of srun about nodes, for a job that was not submitted with them."""
+def _step_options(plan: NodePlan, request: JobRequest) -> str:
+    """Return the options of srun about nodes, for a job that was not submitted with them."""
     if not request.inside:
         return "--ntasks-per-node=1 " if plan.settings.elastic else ""
     nodes = request.nodes[1]
@@ -187,7 +189,7 @@ _SHARED = f"""\
 [ "$1" != {SUBMITTED} ] || [ -e "$folder/job.json" ] || exit {NOT_SHARED}
 
 """
-_JUDGE = f"""\
+_CHECK_STATE = f"""\
 # Code is run from the state folder. It has to be this user's, and the folders and links on the way to it this user's or
 # root's, where nobody else could put their own in its place. A link is followed name by name, as it leads.
 safe() {{
@@ -221,59 +223,59 @@ own "$state"
 _UNPACK = f"""\
 # The nodes share no folder. What they lack is at the end of this script, and each unpacks it; our own output is here.
 exec >>"$folder.out" 2>&1
-sed '1,/^{PACKED}$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 {{step}}--mpi=none \\
+sed '1,/^{PACKED_MARK}$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 {{step}}--mpi=none \\
     bash -c "$(declare -f safe own)"'; own "$2"; mkdir -p "$1" && tar -C "$1" -xzmf -' bash "$folder" "$state" \\
     || exit $(($? == {NOT_OURS} ? {NOT_OURS} : {NOT_UNPACKED}))
 
 """
-_WHOLE = """\
+_ALL_GPUS = """\
 # A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
 gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\\n\\n' |
     awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
 
 """
-_ASKING = ("--gpus", "--gres", "--tres")  # prefixes of options that set a job's GPUs
+_GPU_OPTIONS = ("--gpus", "--gres", "--tres")  # prefixes of options that set a job's GPUs
 
 
-def _is_whole(request: JobRequest) -> bool:
+def _has_whole_nodes(request: JobRequest) -> bool:
     """Whether the job has whole nodes, and no option sets their number of GPUs."""
-    asked = [*(f"--{name}" for name in request.options), *request.lines]
-    return "--exclusive" in request.lines and not any(one.startswith(_ASKING) for one in asked)
+    options = [*(f"--{name}" for name in request.options), *request.lines]
+    return "--exclusive" in request.lines and not any(option.startswith(_GPU_OPTIONS) for option in options)
 
 
 def _options(job: SlurmJob, request: JobRequest) -> list[str]:
-    """The options of sbatch, without ``--``."""
+    """Return the options of sbatch, without ``--``."""
     least, most = request.nodes
     plan = job.plan
     name = (plan.record.name or plan.run).removesuffix(f".{index_of(plan.run)}")
-    own = [
-        f"job-name={_quoted(name)}",
+    fixed_first = [
+        f"job-name={_quote(name)}",
         *([f"array={request.array}"] if request.array else []),
         f"comment={COMMENT}{plan.run}",
         f"nodes={least}" if least == most else f"nodes={least}-{most}",
         *([f"nodelist={request.nodelist}"] if request.nodelist else []),
         *([] if plan.settings.elastic else ["ntasks-per-node=1"]),  # of a range, Slurm would give the least
     ]
-    asked = [f"{name}={_quoted(value)}" if value else name for name, value in request.options.items()]
-    fixed = [
+    requested = [f"{name}={_quote(value)}" if value else name for name, value in request.options.items()]
+    fixed_last = [
         *_notice(request.options.get("time", "")),
         "export=NONE",
         "chdir=/",
         "open-mode=append",
         "output=/dev/null"
         if job.sent_code
-        else f"output={_quoted(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
+        else f"output={_quote(job.state)}/slurm/{'%A_%a' if request.array else '%j'}.out",
     ]
-    return own + asked + fixed
+    return fixed_first + requested + fixed_last
 
 
 def _notice(time: str) -> list[str]:
     """The option for a signal before the end; none for a job so short that the signal would come at its start."""
-    short = time.isdigit() and int(time) * 60 <= 2 * NOTICE
-    return [] if short else [f"signal=B:USR1@{NOTICE}"]
+    short = time.isdigit() and int(time) * 60 <= 2 * NOTICE_TIME
+    return [] if short else [f"signal=B:USR1@{NOTICE_TIME}"]
 
 
-def _readable(job: Mapping[str, Any]) -> str:
+def _format_json(job: Mapping[str, Any]) -> str:
     """JSON with a line for each field, and the plan's fields indented."""
 
     def lines(data: Mapping[str, Any], indent: str) -> str:
@@ -287,28 +289,29 @@ def _readable(job: Mapping[str, Any]) -> str:
     return f"{{\n{lines(job, ' ')}\n}}"
 
 
-def _quoted(value: str) -> str:
-    """A value for a line of ``#SBATCH``, quoted if a shell would need it."""
+def _quote(value: str) -> str:
+    """Return a value for a line of ``#SBATCH``, quoted if a shell would need it."""
     return shlex.quote(value) if re.search(r"[^\w@%+=:,./\[\]&|*!-]", value) else value
 
 
-def _comment(text: str) -> str:
-    """A text as one line, for a comment in a shell script."""
+def _comment_text(text: str) -> str:
+    """Return a text as one line, for a comment in a shell script."""
     return " ".join(text.split())[:200]
 
 
 def compact(job: SlurmJob) -> dict[str, Any]:
-    """A job's JSON object without fields that have their default."""
+    """Return a job's JSON object without fields that have their default."""
     return _without_defaults(job)
 
 
 def _without_defaults(value: Any) -> dict[str, Any]:
+    """Return a record as JSON without fields that have their default, in nested records too."""
     defaults: Mapping[str, Any] = value._field_defaults
     fields = value._asdict()
     more = fields.pop("more", {})
-    records = {name: _without_defaults(one) for name, one in fields.items() if isinstance(one, _SHORTENED)}
-    told = {name: plain(one) for name, one in fields.items() if name not in defaults or one != defaults[name]}
-    return {**more, **told, **records}
+    records = {name: _without_defaults(part) for name, part in fields.items() if isinstance(part, _SHORTENED)}
+    changed = {name: plain(part) for name, part in fields.items() if name not in defaults or part != defaults[name]}
+    return {**more, **changed, **records}
 
 
 def nodelist(names: Sequence[str]) -> str:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
 
-LOOK = 0.5  # seconds between queries of the queue
+QUERY_INTERVAL = 0.5  # seconds between queries of the queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class NodeJob:
     """A job that holds nodes, or why there is none."""
 
-    job: str = ""  # Slurm's number; empty where there is none
+    job: str = ""  # Slurm's number; empty if there is none
     nodes: tuple[str, ...] = ()
     refused: tuple[str, str] = ("", "")  # why there is none, and what helps
 
@@ -38,79 +38,84 @@ class Held:
 @contextlib.contextmanager
 def held_nodes(
     login: LoginHost,
-    asked: Sequence[Sequence[str]],
+    option_sets: Sequence[Sequence[str]],
     connections: Connections,
     progress: Callable[[str], None],
     *,
     name: str,
     script: str,
-    patience: float,
-) -> Iterator[list[Held]]:
-    """Keep jobs while the block runs, one for each set of sbatch options in ``asked``; then cancel them.
+    timeout: float,
+) -> Iterator[list[NodeJob]]:
+    """Keep jobs while the block runs, one for each set of sbatch options in ``option_sets``; then cancel them.
 
-    All get the same ``name`` and run ``script``. ``patience`` is the seconds for all to begin; ``progress`` is called
+    All get the same ``name`` and run ``script``. ``timeout``: the seconds for all to begin; ``progress`` is called
     with why one waits. Connections to their nodes are closed in the end.
     """
     common = ("--export=NONE", "--chdir=/", "--output=/dev/null", f"--job-name={name}", f"--wrap={script}")
-    given: list[Held] = []
+    submitted: list[NodeJob] = []
     try:
-        for options in asked:
+        for options in option_sets:
             status, out, err = login.command("sbatch", "--parsable", *options, *common)
             refused = refusal(last_error(err)) if status else None
             number = "" if refused else out.strip().partition(";")[0]
-            given.append(Held(job=number, refused=(refused.message, refused.remedy) if refused else ("", "")))
-        begun = _begun(login, given, progress, patience)
-        given = [now if now.job else one for one, now in zip(given, begun, strict=True)]  # all are cancelled
-        yield begun
+            submitted.append(NodeJob(job=number, refused=(refused.message, refused.remedy) if refused else ("", "")))
+        started = _wait_for_start(login, submitted, progress, timeout)
+        submitted = [
+            current if current.job else job for job, current in zip(submitted, started, strict=True)
+        ]  # all are cancelled
+        yield started
     finally:
-        theirs = {node for one in given for node in one.nodes}
-        for host in [one for one in connections.hosts if one.name in theirs]:
+        node_names = {node for job in submitted for node in job.nodes}
+        for host in [job for job in connections.hosts if job.name in node_names]:
             host.close()
-        if numbers := [one.job for one in given if one.job]:
+        if numbers := [job.job for job in submitted if job.job]:
             login.command("scancel", *numbers)
 
 
-def _begun(login: LoginHost, given: Sequence[Held], progress: Callable[[str], None], patience: float) -> list[Held]:
+def _wait_for_start(
+    login: LoginHost, submitted: Sequence[NodeJob], progress: Callable[[str], None], timeout: float
+) -> list[NodeJob]:
     """Wait until each job has its nodes, or is known never to get them."""
-    deadline, submitted = time.monotonic() + patience, [one for one in given if one.job]
+    deadline, pending = time.monotonic() + timeout, [job for job in submitted if job.job]
     reasons: dict[str, str] = {}
-    found: dict[str, Held] = {}
+    settled: dict[str, NodeJob] = {}
     while True:
-        jobs = login.jobs(one.job for one in submitted if one.job not in found)
-        for one in submitted:
-            if one.job not in found:
-                found_now = _looked_at(login, one.job, jobs.get(one.job), reasons, late=time.monotonic() > deadline)
-                if found_now:
-                    found[one.job] = found_now
-        waiting = [jobs[one.job] for one in submitted if one.job not in found]
+        jobs = login.jobs(job.job for job in pending if job.job not in settled)
+        for job in pending:
+            if job.job not in settled:
+                outcome = _check_job(login, job.job, jobs.get(job.job), reasons, late=time.monotonic() > deadline)
+                if outcome:
+                    settled[job.job] = outcome
+        waiting = [jobs[job.job] for job in pending if job.job not in settled]
         if not waiting:
-            return [found.get(one.job, one) for one in given]
-        progress(_waits(waiting[0]))
-        time.sleep(LOOK)
+            return [settled.get(job.job, job) for job in submitted]
+        progress(_waiting_message(waiting[0]))
+        time.sleep(QUERY_INTERVAL)
 
 
-def _looked_at(
+def _check_job(
     login: LoginHost, number: str, job: QueuedJob | None, reasons: dict[str, str], *, late: bool
-) -> Held | None:
-    """Return a job that has its nodes, or never will; None while it waits."""
+) -> NodeJob | None:
+    """Return the job with its nodes, or why it gets none; None while it waits. ``late``: wait no longer."""
     if job is None or meaning(job.state).over:
-        return Held(refused=(f"its job {number} is {job.state if job else 'gone'}", ""))
+        return NodeJob(refused=(f"its job {number} is {job.state if job else 'gone'}", ""))
     if job.state == "RUNNING" and job.nodes:
-        return Held(job=number, nodes=job.nodes)
+        return NodeJob(job=number, nodes=job.nodes)
     why = why_never(login, job) if job.reason != reasons.get(number, "") else ""
     reasons[number] = job.reason
     if why:
-        return Held(refused=(f"Slurm would never start such a job: {why}", ""))
-    return Held(refused=(f"{_waits(job)} for too long", "look again when there is room")) if late else None
+        return NodeJob(refused=(f"Slurm would never start such a job: {why}", ""))
+    return NodeJob(refused=(f"{_waiting_message(job)} for too long", "look again when there is room")) if late else None
 
 
-def _waits(job: QueuedJob) -> str:
+def _waiting_message(job: QueuedJob) -> str:
+    """Describe why a job waits, and until when."""
     expected = f", expected to start {job.start}" if job.start else ""
     return f"a job waits ({job.reason or job.state}{expected})"
 
 
-def job_minutes(seen: SlurmSeen, most: int) -> int:
-    """How long a job may last: no longer than its partition gives, or any account that the user has."""
-    limits = [seen.partition.get("MaxTime", ""), *(one.get("MaxWall", "") for one in seen.associations or ())]
-    known = [limit for text in limits if (limit := minutes(text)) is not None]
-    return max(1, min([most, *known]))
+def job_minutes(survey: SlurmSeen, limit: int) -> int:
+    """Return the minutes to ask for: ``limit``, or fewer if the partition or an account of the user allows fewer."""
+    limits = [survey.partition.get("MaxTime", ""), *(row.get("MaxWall", "") for row in survey.associations or ())]
+    allowed = [most for text in limits if (most := minutes(text)) is not None]
+    return max(1, min([limit, *allowed]))

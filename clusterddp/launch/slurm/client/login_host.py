@@ -17,7 +17,7 @@ from clusterddp.launch.slurm.client.answers import (
     last_error,
     read_accounting,
     read_queue,
-    read_shown,
+    read_scontrol_line,
 )
 from clusterddp.remote.shared.schema.record import read_records, written
 from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun
@@ -41,29 +41,30 @@ if TYPE_CHECKING:
     from clusterddp.inventory import Inventory
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
-STATE = "~/.clusterddp"  # may be on a network file system, since all nodes of a job must see it
-HERE = "localhost"  # the name of this machine as the login host
+DEFAULT_STATE = "~/.clusterddp"  # of the state folder; all nodes of a job have to see it
+LOCAL_NAME = "localhost"  # the name of this machine as the login host
 SUBMIT_TIMEOUT = 210.0  # seconds; enough for three commands if the first gets no answer
-SENDING = 3600.0  # seconds to send code that is not in the script
-COLLECTING = 60.0  # seconds to fetch a run's files
-TIMEOUT = 90.0  # seconds for a command of Slurm's; its own are 60
+SEND_TIMEOUT = 3600.0  # seconds to send code that is not in the script
+COLLECT_TIMEOUT = 60.0  # seconds to fetch a run's files
+COMMAND_TIMEOUT = 90.0  # seconds for one of Slurm's commands, which the login host ends after 60
 
 
 def login_entry(inventory: Inventory) -> HostEntry:
-    """The inventory's login host, else this machine; ``InventoryError`` if there are several."""
-    found = inventory.logins
-    if len(found) > 1:
-        names = " and ".join(entry.name for entry in found[:2])
+    """Return the inventory's login host, else this machine; ``InventoryError`` if there are several."""
+    logins = inventory.logins
+    if len(logins) > 1:
+        names = " and ".join(entry.name for entry in logins[:2])
         raise InventoryError(
             f"{names} both have clusterddp_role: login", remedy="leave it to one, or choose by --limit"
         )
-    own = None if inventory.path else next((entry.python for entry in inventory.hosts), None)  # our own
-    entry = found[0] if found else HostEntry(name=HERE, address=HERE, connection="local", role="login", python=own)
-    return replace(entry, state=entry.state or STATE)
+    python = None if inventory.path else next((entry.python for entry in inventory.hosts), None)
+    local = HostEntry(name=LOCAL_NAME, address=LOCAL_NAME, connection="local", role="login", python=python)
+    entry = logins[0] if logins else local
+    return replace(entry, state=entry.state or DEFAULT_STATE)
 
 
-def step_words(job: str, node: str) -> list[str]:
-    """The command on the login host that reaches a node of a running job, as one more step of the job."""
+def step_command(job: str, node: str) -> list[str]:
+    """Return the command on the login host that reaches a node of a running job, as one more step of the job."""
     return [
         "srun", f"--jobid={job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--quiet",
         "--unbuffered", "--mpi=none", "--cpu-bind=none", "--export=PATH,HOME,USER,LOGNAME", "--chdir=/",
@@ -79,8 +80,8 @@ class LoginHost:
 
     def command(self, *argv: str) -> tuple[int, str, str]:
         """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr; raises HelperError."""
-        answer = self.host.call("slurm_command", written(CommandRequest(argv=argv)), timeout=TIMEOUT)
-        return self._ended(answer, argv[0])
+        answer = self.host.call("slurm_command", written(CommandRequest(argv=argv)), timeout=COMMAND_TIMEOUT)
+        return self._read_ended(answer, argv[0])
 
     def submit(
         self,
@@ -99,13 +100,13 @@ class LoginHost:
         until the job's nodes are sent it (``broadcast``). Raises ``UsageError`` with Slurm's reason if Slurm refuses
         it, ``HelperError`` if Slurm does not answer.
         """
-        ids = {str(index): one for index, one in runs.items()}
-        given = RunToSubmit(run=run, script=script, job=job, secrets=secrets, inside=inside, runs=ids)
-        message = json.dumps(written(given)).encode()
-        limit = SENDING if code else SUBMIT_TIMEOUT
+        ids = {str(index): run_id for index, run_id in runs.items()}
+        order = RunToSubmit(run=run, script=script, job=job, secrets=secrets, inside=inside, runs=ids)
+        message = json.dumps(written(order)).encode()
+        limit = SEND_TIMEOUT if code else SUBMIT_TIMEOUT
         request = SubmitRequest(message=len(message))
         answer = self.host.upload("slurm_submit", written(request), chain([message], code), timeout=limit)
-        status, out, err = self._ended(answer, "sbatch")
+        status, out, err = self._read_ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))
         number = out.strip().partition(";")[0]
@@ -123,38 +124,39 @@ class LoginHost:
         status, out, err = self.command("squeue", *arguments)
         if status:
             raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")
-        found = {job.job: job for job in read_queue(out) if job.job in wanted}
-        if left := sorted(wanted - found.keys()):
+        jobs = {job.job: job for job in read_queue(out) if job.job in wanted}
+        if missing := sorted(wanted - jobs.keys()):
             options = ["--noheader", "--parsable2", "--allocations", f"--format={ACCOUNTING_FORMAT}"]
-            _, out, _ = self.command("sacct", *options, f"--jobs={','.join(left)}")  # fails if Slurm has no accounting
-            found |= {job.job: job for job in read_accounting(out) if job.job in left}
-        return found
+            # It fails if Slurm has no accounting.
+            _, out, _ = self.command("sacct", *options, f"--jobs={','.join(missing)}")
+            jobs |= {job.job: job for job in read_accounting(out) if job.job in missing}
+        return jobs
 
     def number_for_steps(self, number: str) -> str:
-        """The number of a running job as ``srun`` takes it: a job of an array has one besides ``7_1``."""
+        """Return the number by which ``srun`` finds a running job: a job of an array (``7_1``) has another one."""
         if "_" not in number:
             return number
-        known: str | None = self.host.memory.get(("own number", number))
-        if known is None:
+        own_number: str | None = self.host.memory.get(("own number", number))
+        if own_number is None:
             _, out, err = self.command("squeue", "--noheader", f"--jobs={number}", "--format=%A")
-            known = out.strip()
-            if not JOB_ID.fullmatch(known):
+            own_number = out.strip()
+            if not JOB_ID.fullmatch(own_number):
                 raise HelperError(self.host.name, f"Slurm tells no number of job {number}: {last_error(err)}")
-            self.host.memory["own number", number] = known
-        return known
+            self.host.memory["own number", number] = own_number
+        return own_number
 
     def exit_status(self, number: str) -> str:
         """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty if Slurm has forgotten it."""
         status, out, _ = self.command("scontrol", "show", "job", "-o", number)
         if not status:
-            return read_shown(out).get("ExitCode", "")
+            return read_scontrol_line(out).get("ExitCode", "")
         _, out, _ = self.command(
             "sacct", "--noheader", "--parsable2", "--allocations", "--format=ExitCode", "-j", number
         )
         return out.strip()
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
-        """The runs submitted there whose ids begin with this prefix."""
+        """Return the runs submitted there whose ids begin with this prefix."""
         answer = self.host.call("slurm_runs", written(RunsRequest(run=prefix)))
         with reading_answer(self.host.name):
             return list(read_records(SubmittedRun, answer, "submitted"))
@@ -168,20 +170,22 @@ class LoginHost:
 
     def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
         """Fetch a run's files from nodes that share no folder; for each node that failed, why."""
-        wanted = CollectRequest(run=run, job=job, nodes=tuple(nodes))
-        answer = self.host.call("slurm_collect", written(wanted), timeout=COLLECTING)
+        request = CollectRequest(run=run, job=job, nodes=tuple(nodes))
+        answer = self.host.call("slurm_collect", written(request), timeout=COLLECT_TIMEOUT)
         with reading_answer(self.host.name):
             return {str(name): str(why) for name, why in answer.items()}
 
     def broadcast(self, run: str, job: str, start: str) -> None:
         """Send a run's code, kept on the login host, once to all nodes of its job, which has begun as ``start``."""
-        self.host.call("slurm_broadcast", written(BroadcastRequest(run=run, job=job, start=start)), timeout=SENDING)
+        request = BroadcastRequest(run=run, job=job, start=start)
+        self.host.call("slurm_broadcast", written(request), timeout=SEND_TIMEOUT)
 
-    def keep_end(self, run: str, verdict: VerdictRecord | None) -> None:
+    def record_end(self, run: str, verdict: VerdictRecord | None) -> None:
         """Record how a run ended, by Slurm's report if its job reported nothing, and delete its secrets."""
         self.host.call("slurm_ended", written(EndRequest(run=run, verdict=verdict)))
 
-    def _ended(self, answer: Any, program: str) -> tuple[int, str, str]:
+    def _read_ended(self, answer: Any, program: str) -> tuple[int, str, str]:
+        """Return a command's exit status, stdout and stderr; raises HelperError if it did not end in time."""
         with reading_answer(self.host.name):
             ended = read_command_answer(answer)
         if ended.status is None:
@@ -208,6 +212,6 @@ _REFUSALS = (  # part of Slurm's message → the remedy
 
 
 def refusal(reason: str) -> UsageError:
-    """The error for a job that Slurm refuses, with Slurm's own reason and the remedy if it is known."""
+    """Return the error for a job that Slurm refuses, with Slurm's own reason and the remedy if it is known."""
     remedy = next((remedy for part, remedy in _REFUSALS if part.lower() in reason.lower()), "")
     return UsageError(f"Slurm refuses the job: {reason.removeprefix('Batch job submission failed: ')}", remedy=remedy)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.launch.slurm.client.answers import read_config, read_shown, read_table
+from clusterddp.launch.slurm.client.answers import read_config, read_scontrol_line, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,67 +18,68 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
 
-NEVER = frozenset((
+HOPELESS_REASONS = frozenset((
     "AccountNotAllowed", "AssociationTimeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit",
     "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed", "QOSTimeLimit",
     "ReservationInvalid",
 ))  # fmt: skip
-_OF_ONE_JOB = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
+_JOB_LIMIT = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
 _NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # Slurm 24.11, about a group or QOS
-_TOGETHER = re.compile(r"(Assoc|QOS)Grp(\w+?)(RunMinutes|Minutes)?(?:Limit)?")
-_OF_ONE_USER = re.compile(r"(?:QOS)?Max(\w+?)(RunMins)?Per(User|Account)(?:Limit)?")
+_GROUP_LIMIT = re.compile(r"(Assoc|QOS)Grp(\w+?)(RunMinutes|Minutes)?(?:Limit)?")
+_USER_LIMIT = re.compile(r"(?:QOS)?Max(\w+?)(RunMins)?Per(User|Account)(?:Limit)?")
 _TRES = {"cpu": "cpu", "node": "node", "mem": "mem", "memory": "mem", "gres": "gres/", "billing": "billing"}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-_DEEPEST = 8  # levels of accounts
+_MAX_ACCOUNT_LEVELS = 8  # levels of accounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shared:
+class SharedLimit:
     """A limit for several jobs together, named by a reason."""
 
-    of_qos: bool  # whether it is a QOS's; else an association's
+    of_qos: bool  # whether it is the limit of a QOS; else of an association
     field: str  # sacctmgr's name of it
     tres: str = ""  # the prefix of the names of the counted resources; empty if jobs are counted
 
 
 def is_hopeless(reason: str) -> bool:
     """Whether a job that waits for this reason never starts, whatever other jobs do."""
-    return reason in NEVER or bool(_OF_ONE_JOB.fullmatch(reason) or _NOT_PERMITTED.search(reason))
+    return reason in HOPELESS_REASONS or bool(_JOB_LIMIT.fullmatch(reason) or _NOT_PERMITTED.search(reason))
 
 
-def told_reason(reason: str) -> str:
-    """Return the reason as shown in a message about a waiting job."""
+def describe_reason(reason: str) -> str:
+    """Return the reason as shown in messages, with a warning if the job would never start."""
     return f"{reason}: it never starts as it was submitted" if is_hopeless(reason) else reason
 
 
-def shared_limit(reason: str) -> Shared | None:
-    """The limit for several jobs that a reason names; None for any other reason."""
+def shared_limit(reason: str) -> SharedLimit | None:
+    """Return the limit for several jobs that a reason names; None for any other reason."""
     if reason == "AssocMaxJobsLimit":
-        return Shared(of_qos=False, field="MaxJobs")
-    if found := _TOGETHER.fullmatch(reason):
-        of_qos, counted, over = found[1] == "QOS", found[2], {"RunMinutes": "RunMins", "Minutes": "Mins"}
-        return _shared(counted, "GrpJobs", f"GrpTRES{over.get(found[3], '')}", of_qos=of_qos)
-    if found := _OF_ONE_USER.fullmatch(reason):
-        whose = "PU" if found[3] == "User" else "PA"
-        return _shared(found[1], f"MaxJobs{whose}", f"MaxTRES{found[2] or ''}{whose}", of_qos=True)
+        return SharedLimit(of_qos=False, field="MaxJobs")
+    if match := _GROUP_LIMIT.fullmatch(reason):
+        of_qos, counted, suffixes = match[1] == "QOS", match[2], {"RunMinutes": "RunMins", "Minutes": "Mins"}
+        return _limit_of(counted, "GrpJobs", f"GrpTRES{suffixes.get(match[3], '')}", of_qos=of_qos)
+    if match := _USER_LIMIT.fullmatch(reason):
+        whose = "PU" if match[3] == "User" else "PA"
+        return _limit_of(match[1], f"MaxJobs{whose}", f"MaxTRES{match[2] or ''}{whose}", of_qos=True)
     return None
 
 
-def _shared(counted: str, jobs: str, resources: str, *, of_qos: bool) -> Shared | None:
+def _limit_of(counted: str, jobs: str, resources: str, *, of_qos: bool) -> SharedLimit | None:
+    """Return a limit on what is ``counted``; ``jobs`` and ``resources`` are sacctmgr's fields for either."""
     if counted == "Jobs":
-        return Shared(of_qos=of_qos, field=jobs)
+        return SharedLimit(of_qos=of_qos, field=jobs)
     tres = _TRES.get(counted.lower())
-    return Shared(of_qos=of_qos, field=resources, tres=tres) if tres else None
+    return SharedLimit(of_qos=of_qos, field=resources, tres=tres) if tres else None
 
 
 def read_tres(text: str) -> dict[str, int]:
     """Resources as Slurm writes them (``cpu=2,mem=8000M,gres/gpu=2``) by name, memory in bytes."""
-    found = {}
+    amounts = {}
     for part in text.split(","):
         match = re.fullmatch(r"([a-z][\w/:.-]*)=([0-9]{1,18})(?:\.[0-9]{1,9})?([KMGTP]?)", part.strip())
         if match:
-            found[match[1]] = int(match[2]) * _UNITS[match[3]]
-    return found
+            amounts[match[1]] = int(match[2]) * _UNITS[match[3]]
+    return amounts
 
 
 def minutes(text: str) -> int | None:
@@ -87,7 +88,7 @@ def minutes(text: str) -> int | None:
     return (int(match[1] or 0) * 24 + int(match[2])) * 60 + int(match[3]) if match else None
 
 
-def beyond(limit: Shared, row: Mapping[str, str], job: Mapping[str, str]) -> str:
+def describe_excess(limit: SharedLimit, row: Mapping[str, str], job: Mapping[str, str]) -> str:
     """Describe what a job alone asks for beyond a limit; empty if it does not."""
     value = row.get(limit.field, "")
     if not limit.tres:
@@ -101,6 +102,7 @@ def beyond(limit: Shared, row: Mapping[str, str], job: Mapping[str, str]) -> str
 
 
 def _number(value: int, name: str) -> str:
+    """Write an amount of a resource as Slurm does: memory in MiB."""
     return f"{value // _UNITS['M']}M" if name == "mem" else str(value)
 
 
@@ -112,33 +114,33 @@ def why_never(login: LoginHost, job: QueuedJob) -> str:
     if limit is None:
         return ""
     _, out, _ = login.command("scontrol", "show", "job", "-o", job.job)
-    fields = read_shown(out)
-    for whose, row in (_qos if limit.of_qos else _accounts)(login, fields, limit.field):
-        if excess := beyond(limit, row, fields):
+    fields = read_scontrol_line(out)
+    for whose, row in (_qos_rows if limit.of_qos else _association_rows)(login, fields, limit.field):
+        if excess := describe_excess(limit, row, fields):
             return f"{job.reason}: {whose} has {excess}"
     return ""
 
 
-def _accounts(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _association_rows(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield a field of the job's associations, if Slurm shows them: its user's, its account's, those above."""
     _, out, _ = login.command("scontrol", "show", "config")
     cluster, user = read_config(out).get("ClusterName", ""), job.get("UserId", "").partition("(")[0]
     account, names = job.get("Account", ""), ("User", "ParentName", field)
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_ACCOUNT_LEVELS):
         if account in {"", "(null)"}:
             return
         arguments = (f"cluster={cluster}", f"account={account}", f"format={','.join(names)}")
         _, out, _ = login.command("sacctmgr", "-nP", "show", "associations", *arguments)
-        rows = [one for one in read_table(out, names) if one["User"] in {"", user}]
+        rows = [row for row in read_table(out, names) if row["User"] in {"", user}]
         for row in rows:
             yield f"account {account}" + (f" of {user}" if row["User"] else ""), row
         account = next((row["ParentName"] for row in rows if not row["User"]), "")
 
 
-def _qos(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _qos_rows(login: LoginHost, job: Mapping[str, str], field: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield a field of the job's QOS, and of its partition's."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o", job.get("Partition", ""))
-    chosen = {job.get("QOS", ""), read_shown(out).get("QoS", "")} - {"", "(null)", "N/A"}
+    chosen = {job.get("QOS", ""), read_scontrol_line(out).get("QoS", "")} - {"", "(null)", "N/A"}
     names = ("Name", field)
     arguments = (",".join(sorted(chosen)), f"format={','.join(names)}")
     _, out, _ = login.command("sacctmgr", "-nP", "show", "qos", *arguments)

@@ -73,5 +73,5 @@ STATES = {
 
 
 def meaning(state: str) -> StateMeaning:
-    """The meaning of one of Slurm's states, which may be followed by other text (``CANCELLED by 1000``)."""
+    """Return the meaning of one of Slurm's states, which may be followed by other text (``CANCELLED by 1000``)."""
     return STATES.get(state.split(" ", 1)[0].rstrip("+"), UNKNOWN)

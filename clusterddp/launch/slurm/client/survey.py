@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.evidence import SlurmSeen
-from clusterddp.launch.slurm.client.answers import last_error, read_all_shown, read_config, read_table
+from clusterddp.launch.slurm.client.answers import last_error, read_config, read_scontrol_lines, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
     partition = _partition(login, asked.get("partition", ""))
     name = partition.get("PartitionName", "")
     _, out, _ = login.command("scontrol", "show", "node", "-o")
-    nodes = [node for node in read_all_shown(out) if name and name in node.get("Partitions", "").split(",")]
+    nodes = [node for node in read_scontrol_lines(out) if name and name in node.get("Partitions", "").split(",")]
     associations = None
     if config.get("AccountingStorageType", "").endswith("slurmdbd"):
         fields = f"format={','.join(_ACCOUNT)}"
@@ -39,9 +39,10 @@ def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
 
 
 def _partition(login: LoginHost, name: str) -> Mapping[str, str]:
-    """The partition of that name, or the default one; empty if it does not exist."""
+    """Return the partition of that name, or the default one; empty if it does not exist."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o")
-    known = read_all_shown(out)
+    rows = read_scontrol_lines(out)
     return next(
-        (one for one in known if (one.get("PartitionName") == name if name else one.get("Default") == "YES")), {}
+        (row for row in rows if (row.get("PartitionName") == name if name else row.get("Default") == "YES")),
+        {},
     )

@@ -15,7 +15,12 @@ from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.options import RunOptions
-from clusterddp.launch.slurm.embedded_code import MOST, carried_code, refuse_detached, refuse_together
+from clusterddp.launch.slurm.embedded_code import (
+    MAX_SCRIPT_BYTES,
+    embed_code,
+    refuse_detached,
+    refuse_shared_folder_options,
+)
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob
 from clusterddp.remote.slurm.code_delivery import install_code, keep_code
 from clusterddp.remote.slurm.job_folder import JobFolder
@@ -42,7 +47,7 @@ def test_what_a_script_carries_is_the_projects_code_as_it_was_and_our_own(tmp_pa
     (root / "train.py").write_text("print(1)\n")
     (root / "pkg" / "large.bin").write_bytes(bytes(range(256)) * 40_000)
     project, tree = project_at(root), scan(project_at(root))
-    carried = carried_code(login(tmp_path / "home"), project, tree, SCRIPT, "", print, dry=False)
+    carried = embed_code(login(tmp_path / "home"), project, tree, SCRIPT, "", print, dry=False)
     node, state = tmp_path / "node", tmp_path / "state"
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(carried.packed))) as archive:
         for name in archive.getnames():
@@ -62,14 +67,14 @@ def test_what_a_script_carries_is_the_projects_code_as_it_was_and_our_own(tmp_pa
 def test_a_dry_run_packs_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     project = project_at(tmp_path)
-    assert carried_code(login(tmp_path), project, scan(project), SCRIPT, "", print, dry=True).packed == ""
+    assert embed_code(login(tmp_path), project, scan(project), SCRIPT, "", print, dry=True).packed == ""
 
 
 def test_code_that_is_more_than_a_script_holds_is_for_the_login_host_to_send(tmp_path: Path) -> None:
-    (tmp_path / "data.bin").write_bytes(random.Random(1).randbytes(MOST))  # compresses to no less
+    (tmp_path / "data.bin").write_bytes(random.Random(1).randbytes(MAX_SCRIPT_BYTES))  # compresses to no less
     project = project_at(tmp_path)
     tree = scan(project)
-    carried = carried_code(login(tmp_path), project, tree, SCRIPT, "", print, dry=False)
+    carried = embed_code(login(tmp_path), project, tree, SCRIPT, "", print, dry=False)
     assert carried.sent.broadcast
     assert _names(carried.packed) == ["clusterddp.pyz"]
     sent = SentCode(carried.sent.order._replace(workdir=f"{tmp_path}/work"), broadcast=True)
@@ -85,7 +90,7 @@ def test_code_that_is_more_than_a_script_holds_is_for_the_login_host_to_send(tmp
     ):
         refuse_detached(job, {"TOKEN": "x"})
     said = "SchedulerParameters     = bf_interval=2,max_script_size=9000000\n"
-    carried = carried_code(login(tmp_path, said), project, tree, SCRIPT, "", print, dry=False)
+    carried = embed_code(login(tmp_path, said), project, tree, SCRIPT, "", print, dry=False)
     assert not carried.sent.broadcast
     assert _names(carried.packed) == ["clusterddp.pyz", "code"]
     refuse_detached(job._replace(sent_code=carried.sent), {})
@@ -97,8 +102,8 @@ def _names(packed: str) -> list[str]:
 
 
 def test_what_needs_a_shared_folder_is_refused_with_its_remedy() -> None:
-    refuse_together(SCRIPT, inside="")
+    refuse_shared_folder_options(SCRIPT, inside="")
     with pytest.raises(UsageError, match="--array: a job whose nodes share no folder is one run; start them"):
-        refuse_together(RunOptions(script="train.py", array="0-3"), inside="")
+        refuse_shared_folder_options(RunOptions(script="train.py", array="0-3"), inside="")
     with pytest.raises(UsageError, match=r"this shell is in Slurm's job 77, and .*; `unset SLURM_JOB_ID` submits one"):
-        refuse_together(SCRIPT, inside="77")
+        refuse_shared_folder_options(SCRIPT, inside="77")

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.errors import RunError, UsageError
 from clusterddp.launch.launcher import FileQuery
-from clusterddp.launch.slurm.run_files import _meant
+from clusterddp.launch.slurm.run_files import _selected_nodes
 
 if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
@@ -37,14 +37,14 @@ def place(pattern: str | None = None, names: set[str] | None = None) -> FileQuer
     ],
 )
 def test_the_nodes_of_the_last_attempt_are_asked_unless_others_are_named(asked: FileQuery, meant: list[str]) -> None:
-    assert _meant(CLUSTER, asked, ["gpu1", "gpu2"], ["gpu1", "gpu3"]) == meant
+    assert _selected_nodes(CLUSTER, asked, ["gpu1", "gpu2"], ["gpu1", "gpu3"]) == meant
 
 
 def test_a_pattern_that_names_none_of_them_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--host gpu7: none of gpu1, gpu2"):
-        _meant(CLUSTER, place("gpu7"), ["gpu1", "gpu2"], [])
+        _selected_nodes(CLUSTER, place("gpu7"), ["gpu1", "gpu2"], [])
 
 
 def test_a_run_whose_nodes_nobody_knows_is_told() -> None:
     with pytest.raises(RunError, match=r"nobody knows the nodes of any run any more; look for its files there by"):
-        _meant(CLUSTER, place(), [], [])
+        _selected_nodes(CLUSTER, place(), [], [])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from clusterddp.launch.ssh.over_ssh import _of_plain_starts
+from clusterddp.launch.ssh.over_ssh import _plain_start_notices
 
 
 def test_why_starts_are_not_warm_is_one_line_for_hosts_of_the_same_reason() -> None:
     path = "PATH is another"
     reasons = {"gpu00": path, "gpu01": path, "gpu02": path, "gpu03": "it is of another version"}
-    assert list(_of_plain_starts(reasons)) == [
+    assert list(_plain_start_notices(reasons)) == [
         "gpu[00:02]: not from the warm server: PATH is another",
         "gpu03: not from the warm server: it is of another version",
     ]
-    assert list(_of_plain_starts({})) == []
+    assert list(_plain_start_notices({})) == []
 
 
 def test_a_reason_without_end_is_cut() -> None:
-    (line,) = _of_plain_starts({"gpu00": "x" * 100_000})
+    (line,) = _plain_start_notices({"gpu00": "x" * 100_000})
     assert len(line) < 400

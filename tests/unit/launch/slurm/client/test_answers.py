@@ -10,11 +10,11 @@ from clusterddp.launch.slurm.client.answers import (
     QueuedJob,
     last_error,
     read_accounting,
-    read_all_shown,
     read_config,
     read_partitions,
     read_queue,
-    read_shown,
+    read_scontrol_line,
+    read_scontrol_lines,
     read_table,
 )
 from clusterddp.launch.slurm.client.login_host import refusal
@@ -57,7 +57,7 @@ def test_what_slurm_is_set_to_is_read_by_name() -> None:
 
 def test_nodes_and_accounts_are_read_a_line_each() -> None:
     nodes = "NodeName=gpu01 Gres=gpu:1 State=IDLE+DRAIN Reason=bad DIMM [root@2026-11-22T07:14:53]\nNodeName=gpu02\n"
-    assert [one.get("Reason") for one in read_all_shown(nodes)] == ["bad DIMM [root@2026-11-22T07:14:53]", None]
+    assert [one.get("Reason") for one in read_scontrol_lines(nodes)] == ["bad DIMM [root@2026-11-22T07:14:53]", None]
     assert read_table("vision|normal\nx\n", ("Account", "QOS")) == [{"Account": "vision", "QOS": "normal"}]
 
 
@@ -78,7 +78,7 @@ def test_accounting_tells_who_cancelled_a_job_and_nothing_of_its_steps() -> None
 
 
 def test_a_job_is_shown_with_values_that_hold_spaces() -> None:
-    fields = read_shown(SHOWN)
+    fields = read_scontrol_line(SHOWN)
     assert (fields["Command"], fields["WorkDir"], fields["Requeue"]) == ("bash -c sleep", "/a b", "1")
     assert (fields["JobId"], fields["JobState"], fields["NodeList"]) == ("1", "COMPLETED", "gpu[01-02]")
 
@@ -88,8 +88,8 @@ def test_whatever_slurm_prints_is_read_without_an_error(text: str) -> None:
     read_queue(text)
     read_queue(f"1|RUNNING|{text}|{text}|{text}|{text}")
     read_accounting(f"1|{text}|0:0|{text}|{text}")
-    read_shown(text)
-    read_all_shown(text)
+    read_scontrol_line(text)
+    read_scontrol_lines(text)
     read_config(text)
     read_table(text, ("Account", "QOS"))
     read_partitions(f"{text}|up|1|{text}")

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import UsageError
-from clusterddp.launch.slurm.client.batch_script import END, JobRequest, extra_line, nodelist, script, slurm_time
+from clusterddp.launch.slurm.client.batch_script import (
+    END_OF_JSON,
+    JobRequest,
+    extra_line,
+    nodelist,
+    script,
+    slurm_time,
+)
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import parsed
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
@@ -56,8 +63,8 @@ def test_the_whole_script_where_no_folder_is_shared() -> None:
 
 def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> None:
     assert subprocess.run(["bash", "-n"], input=text(), text=True, check=False).returncode == 0
-    _, _, after = text().partition(f"<<'{END}'\n")
-    body = after.partition(f"\n{END}\n")[0]
+    _, _, after = text().partition(f"<<'{END_OF_JSON}'\n")
+    body = after.partition(f"\n{END_OF_JSON}\n")[0]
     assert parsed(body.encode(), read_slurm_job) == job()
 
 
@@ -125,8 +132,8 @@ def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
         check=True,
     )
     assert chosen.stdout == "/home/u/.clusterddp/slurm/bbbbbbbbbb\n"
-    _, _, after = said.partition(f"<<'{END}'\n")
-    one = in_array(after.partition(f"\n{END}\n")[0], "k3xa8w2mnp", "1", "bbbbbbbbbb")
+    _, _, after = said.partition(f"<<'{END_OF_JSON}'\n")
+    one = in_array(after.partition(f"\n{END_OF_JSON}\n")[0], "k3xa8w2mnp", "1", "bbbbbbbbbb")
     record = parsed(one.encode(), read_slurm_job).plan.record
     assert (record.run, record.name) == ("bbbbbbbbbb", "night run.1")
 

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.checks.evidence import SlurmSeen
 from clusterddp.launch.slurm.client.answers import QueuedJob
-from clusterddp.launch.slurm.client.held_nodes import Held, held_nodes, job_minutes
+from clusterddp.launch.slurm.client.held_nodes import NodeJob, held_nodes, job_minutes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,10 +58,10 @@ def job(number: str, state: str, *nodes: str) -> QueuedJob:
     return QueuedJob(job=number, state=state, nodes=nodes)
 
 
-def held_by(queue: Any, *asked: str, patience: float = 60.0) -> list[Held]:
+def held_by(queue: Any, *asked: str, timeout: float = 60.0) -> list[NodeJob]:
     connections: Any = SimpleNamespace(hosts=[])
     wanted = [[one] for one in asked]
-    with held_nodes(queue, wanted, connections, lambda _: None, name="n", script="s", patience=patience) as held:
+    with held_nodes(queue, wanted, connections, lambda _: None, name="n", script="s", timeout=timeout) as held:
         return held
 
 
@@ -82,7 +82,7 @@ def test_why_there_is_no_job_is_told_and_costs_the_others_nothing() -> None:
 
 def test_one_that_waits_for_too_long_is_told_and_cancelled() -> None:
     queue = Queue({"1": job("1", "PENDING")})
-    assert held_by(queue, "--a", patience=0.0)[0].refused[0] == "a job waits (PENDING) for too long"
+    assert held_by(queue, "--a", timeout=0.0)[0].refused[0] == "a job waits (PENDING) for too long"
     assert queue.said[-1] == ("scancel", "1")
 
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.launch.slurm.client.never_starts import (
-    Shared,
-    beyond,
+    SharedLimit,
+    describe_excess,
+    describe_reason,
     is_hopeless,
     minutes,
     read_tres,
     shared_limit,
-    told_reason,
 )
 from clusterddp.launch.slurm.client.states import STATES
 
@@ -31,7 +31,7 @@ JOB = {"TRES": "cpu=16,mem=8000M,node=2,billing=16,gres/gpu=8,gres/gpu:a100=8", 
 )  # fmt: skip
 def test_what_one_job_may_not_ask_for_is_hopeless(reason: str) -> None:
     assert is_hopeless(reason)
-    assert told_reason(reason) == f"{reason}: it never starts as it was submitted"
+    assert describe_reason(reason) == f"{reason}: it never starts as it was submitted"
 
 
 @pytest.mark.parametrize(
@@ -44,29 +44,29 @@ def test_what_one_job_may_not_ask_for_is_hopeless(reason: str) -> None:
 )  # fmt: skip
 def test_what_waits_for_others_is_not_hopeless(reason: str) -> None:
     assert not is_hopeless(reason)
-    assert told_reason(reason) == reason
+    assert describe_reason(reason) == reason
 
 
 @pytest.mark.parametrize(
     ("reason", "limit"),
     [
-        ("AssocMaxJobsLimit", Shared(of_qos=False, field="MaxJobs")),
-        ("AssocGrpJobsLimit", Shared(of_qos=False, field="GrpJobs")),
-        ("AssocGrpNodeLimit", Shared(of_qos=False, field="GrpTRES", tres="node")),
-        ("AssocGrpCPUMinutesLimit", Shared(of_qos=False, field="GrpTRESMins", tres="cpu")),
-        ("AssocGrpGRESRunMinutes", Shared(of_qos=False, field="GrpTRESRunMins", tres="gres/")),
-        ("QOSGrpMemoryMinutes", Shared(of_qos=True, field="GrpTRESMins", tres="mem")),
-        ("QOSMaxJobsPerUserLimit", Shared(of_qos=True, field="MaxJobsPU")),
-        ("QOSMaxNodePerUserLimit", Shared(of_qos=True, field="MaxTRESPU", tres="node")),
-        ("MaxGRESPerAccount", Shared(of_qos=True, field="MaxTRESPA", tres="gres/")),
-        ("MaxCpuRunMinsPerUser", Shared(of_qos=True, field="MaxTRESRunMinsPU", tres="cpu")),  # 24.05 and newer
+        ("AssocMaxJobsLimit", SharedLimit(of_qos=False, field="MaxJobs")),
+        ("AssocGrpJobsLimit", SharedLimit(of_qos=False, field="GrpJobs")),
+        ("AssocGrpNodeLimit", SharedLimit(of_qos=False, field="GrpTRES", tres="node")),
+        ("AssocGrpCPUMinutesLimit", SharedLimit(of_qos=False, field="GrpTRESMins", tres="cpu")),
+        ("AssocGrpGRESRunMinutes", SharedLimit(of_qos=False, field="GrpTRESRunMins", tres="gres/")),
+        ("QOSGrpMemoryMinutes", SharedLimit(of_qos=True, field="GrpTRESMins", tres="mem")),
+        ("QOSMaxJobsPerUserLimit", SharedLimit(of_qos=True, field="MaxJobsPU")),
+        ("QOSMaxNodePerUserLimit", SharedLimit(of_qos=True, field="MaxTRESPU", tres="node")),
+        ("MaxGRESPerAccount", SharedLimit(of_qos=True, field="MaxTRESPA", tres="gres/")),
+        ("MaxCpuRunMinsPerUser", SharedLimit(of_qos=True, field="MaxTRESRunMinsPU", tres="cpu")),  # 24.05 and newer
         ("AssocGrpWallLimit", None),
         ("AssocGrpSubmitJobsLimit", None),
         ("Resources", None),
         ("PartitionConfig", None),
     ],
 )
-def test_a_reason_names_the_limit_of_several_jobs_that_is_behind_it(reason: str, limit: Shared | None) -> None:
+def test_a_reason_names_the_limit_of_several_jobs_that_is_behind_it(reason: str, limit: SharedLimit | None) -> None:
     assert shared_limit(reason) == limit
 
 
@@ -88,14 +88,14 @@ def test_a_reason_names_the_limit_of_several_jobs_that_is_behind_it(reason: str,
 def test_a_limit_of_several_jobs_is_hopeless_where_one_alone_goes_beyond_it(reason: str, value: str, told: str) -> None:
     limit = shared_limit(reason)
     assert limit
-    assert beyond(limit, {limit.field: value}, JOB) == told
+    assert describe_excess(limit, {limit.field: value}, JOB) == told
     newer = {"ReqTRES": JOB["TRES"], "AllocTRES": "(null)", "TimeLimit": JOB["TimeLimit"]}
-    assert beyond(limit, {limit.field: value}, newer) == told
+    assert describe_excess(limit, {limit.field: value}, newer) == told
 
 
 def test_without_an_end_nobody_knows_what_a_job_would_use_up() -> None:
-    limit = Shared(of_qos=False, field="GrpTRESMins", tres="cpu")
-    assert beyond(limit, {"GrpTRESMins": "cpu=1"}, {**JOB, "TimeLimit": "UNLIMITED"}) == ""
+    limit = SharedLimit(of_qos=False, field="GrpTRESMins", tres="cpu")
+    assert describe_excess(limit, {"GrpTRESMins": "cpu=1"}, {**JOB, "TimeLimit": "UNLIMITED"}) == ""
     assert (minutes("01:00:59"), minutes("2-03:04:00"), minutes("Partition_Limit")) == (60, 3064, None)
 
 
@@ -105,5 +105,5 @@ def test_whatever_slurm_tells_is_read_without_an_error(one: str, other: str) -> 
     minutes(one)
     shared_limit(one)
     is_hopeless(one)
-    for limit in (Shared(of_qos=True, field="F", tres="node"), Shared(of_qos=True, field="FMins", tres="")):
-        beyond(limit, {limit.field: one}, {"TRES": other, "TimeLimit": one})
+    for limit in (SharedLimit(of_qos=True, field="F", tres="node"), SharedLimit(of_qos=True, field="FMins", tres="")):
+        describe_excess(limit, {limit.field: one}, {"TRES": other, "TimeLimit": one})

@@ -17,11 +17,11 @@ from clusterddp.launch.slurm.client.answers import (
     Partition,
     QueuedJob,
     read_accounting,
-    read_all_shown,
     read_partitions,
     read_queue,
+    read_scontrol_lines,
 )
-from clusterddp.launch.slurm.client.never_starts import beyond, is_hopeless, shared_limit
+from clusterddp.launch.slurm.client.never_starts import describe_excess, is_hopeless, shared_limit
 from clusterddp.launch.slurm.client.states import STATES, UNKNOWN, meaning
 
 FILES = sorted((Path(__file__).parents[4] / "data" / "slurm" / "answers").glob("*.txt"))
@@ -75,19 +75,19 @@ def test_the_books_are_read_alike(answers: Answers) -> None:
 
 
 def test_a_job_and_what_it_asks_for_are_read_alike(answers: Answers) -> None:
-    waits, lost = read_all_shown(answers["scontrol show job"])
+    waits, lost = read_scontrol_lines(answers["scontrol show job"])
     assert [waits[name] for name in ("JobId", "JobState", "Reason")] == ["103", "PENDING", "AssocGrpNodeLimit"]
     assert lost["NodeList"] == "gpu[01-02]"
     assert (waits["JobName"], lost["StdErr"], waits["Comment"]) == ("night run", "/home/alice/my out", COMMENT)
     limit = shared_limit(waits["Reason"])
     assert limit
-    assert beyond(limit, {"GrpTRES": "node=1"}, waits) == "GrpTRES node=1, and 2 are asked for"
-    assert beyond(limit, {"GrpTRES": "node=2"}, lost) == ""
+    assert describe_excess(limit, {"GrpTRES": "node=1"}, waits) == "GrpTRES node=1, and 2 are asked for"
+    assert describe_excess(limit, {"GrpTRES": "node=2"}, lost) == ""
 
 
 def test_nodes_and_partitions_are_judged_alike(answers: Answers) -> None:
-    nodes = read_all_shown(answers["scontrol show node"])
-    (partition,) = read_all_shown(answers["scontrol show partition"])
+    nodes = read_scontrol_lines(answers["scontrol show node"])
+    (partition,) = read_scontrol_lines(answers["scontrol show partition"])
     assert {gpus_counted(node["Gres"]) for node in nodes} == {4}
     assert {name in node["Partitions"].split(",") for node in nodes for name in ("a100", "debug")} == {True}
     seen = SlurmSeen(partition=partition, nodes=tuple(nodes), asked={"nodes": "5", "account": "nlp"})
@@ -142,8 +142,8 @@ def test_what_24_11_printed_in_the_lab_is_read() -> None:
     assert [number for number, job in jobs.items() if is_hopeless(job.reason)] == ["6"]
     books = read_accounting(BOOKS_2411)
     assert [(job.job, job.by, job.nodes) for job in books] == [("2", "20001", ("gpu01", "gpu02")), ("4", "", ())]
-    (shown,) = read_all_shown(JOB_2411)
+    (shown,) = read_scontrol_lines(JOB_2411)
     assert (shown["Comment"], shown["NodeList"]) == ("a b", "gpu[01-02]")
     limit = shared_limit("QOSMaxNodePerUserLimit")
     assert limit
-    assert beyond(limit, {"MaxTRESPU": "node=1"}, shown) == "MaxTRESPU node=1, and 2 are asked for"
+    assert describe_excess(limit, {"MaxTRESPU": "node=1"}, shown) == "MaxTRESPU node=1, and 2 are asked for"
