@@ -110,10 +110,10 @@ class TestOldSpools:
     def test_by_size_the_oldest_first(self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = [ended(host, tmp_path, days=days) for days in (3, 1, 2)]
         sizes = [disk_usage(node.spool.folder) for node in nodes]
-        monkeypatch.setattr(retention, "KEPT_BYTES", sum(sizes) - 1)
+        monkeypatch.setattr(retention, "MAX_BYTES", sum(sizes) - 1)
         removed = retention.prune(str(tmp_path / "state"), ["here"])
         assert (removed.spools, removed.bytes) == (1, sizes[0])
-        monkeypatch.setattr(retention, "KEPT_BYTES", sizes[1])
+        monkeypatch.setattr(retention, "MAX_BYTES", sizes[1])
         removed = retention.prune(str(tmp_path / "state"), ["here"])
         assert (removed.spools, removed.bytes) == (1, sizes[2])
         assert runs_in(tmp_path / "state") == {nodes[1].run}
@@ -124,7 +124,7 @@ class TestOldSpools:
         assert runs_in(tmp_path / "state") == {node.run}
 
     def test_never_a_live_runs(self, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "KEPT_BYTES", 0)
+        monkeypatch.setattr(retention, "MAX_BYTES", 0)
         with running(host, tmp_path, WAITS) as node:
             node.word("agent")
             os.utime(node.spool.folder, (1, 1))
@@ -208,7 +208,7 @@ class TestHelpers:
     ) -> None:
         folder = tmp_path / "state" / "helper"
         older, newer = folder / ("0" * 64 + ".pyz"), folder / ("1" * 64 + ".pyz")
-        for path, days in ((older, retention.KEPT_DAYS + 1), (newer, retention.KEPT_DAYS - 1)):
+        for path, days in ((older, retention.MAX_AGE_DAYS + 1), (newer, retention.MAX_AGE_DAYS - 1)):
             path.write_bytes(b"of another version")
             os.utime(path, (time.time() - days * DAY,) * 2)
         small(host, tmp_path)
@@ -233,7 +233,7 @@ class TestHelpers:
 
 def version(text: str) -> Bundle:
     """Another version of the helper."""
-    return with_constant("cleanup/retention", "PATIENCE = 2.0", f"PATIENCE = {text}")
+    return with_constant("cleanup/retention", "PRUNE_TIMEOUT = 2.0", f"PRUNE_TIMEOUT = {text}")
 
 
 class TestPurge:

@@ -20,7 +20,7 @@ from ..system.bootstrap import Refused, home_folder
 from ..system.code_finder import open_folder
 from ..workdir.folder_lock import LIVE_FOLDER, FolderLock
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
-from .holdings import live, state_folders, workdirs
+from .holdings import find_live_runs, state_folders, workdirs
 from .retention import remove_empty
 
 # All that we make in a state folder; last the helper, which runs this. Temporary files of these names go too.
@@ -40,28 +40,30 @@ def remove_everything(request: Request) -> Dict[str, Any]:
     states = state_folders(state)
     roots = workdirs(states, state, asked.workdir)
     _refuse_live(states, roots)
-    for one in states:
-        server_folder.end(one)
+    for folder in states:
+        server_folder.end(folder)
     removal = Removal()
     for root in roots:
         removal.workdir(state, root, asked.shown)
     kept = {"workdirs"} if removal.left else set()  # its files let the next `down` find the workdirs again
-    for one in states:
-        removal.state(one, [name for name in NAMES if name not in kept])
-    usual = os.path.join(home_folder(), "clusterddp")  # where workdirs are made unless clusterddp_workdir is set
-    if not os.path.islink(usual):
-        remove_empty(usual)
+    for folder in states:
+        removal.state(folder, [name for name in NAMES if name not in kept])
+    default_folder = os.path.join(
+        home_folder(), "clusterddp"
+    )  # where workdirs are made unless clusterddp_workdir is set
+    if not os.path.islink(default_folder):
+        remove_empty(default_folder)
     return written(EverythingAnswer(removed=tuple(removal.removed), bytes=removal.bytes, left=tuple(removal.left)))
 
 
 def _refuse_live(states: List[str], roots: List[bytes]) -> None:
     deadline = time.monotonic() + SUPERVISOR_EXIT_LIMIT
-    found = live(states, roots)
-    while found and time.monotonic() < deadline:  # a run that was just stopped ends within moments
+    live_runs = find_live_runs(states, roots)
+    while live_runs and time.monotonic() < deadline:  # a run that was just stopped ends within moments
         time.sleep(0.1)
-        found = live(states, roots)
-    if found:
-        raise Refused("run %s is live here" % found[0].run, "`clusterddp stop %s` ends it" % found[0].run)
+        live_runs = find_live_runs(states, roots)
+    if live_runs:
+        raise Refused("run %s is live here" % live_runs[0].run, "`clusterddp stop %s` ends it" % live_runs[0].run)
 
 
 class Removal:
@@ -92,10 +94,10 @@ class Removal:
         def remove(folder: int) -> None:
             if os.fstat(folder).st_uid != os.getuid():
                 return
-            with _readable(folder) as here:
-                for name in (*names, *_temporaries(here)):
-                    if name in os.listdir(here):
-                        self._remove(here, name, os.path.join(path, name), _mount(here))
+            with _readable(folder) as readable:
+                for name in (*names, *_temporaries(readable)):
+                    if name in os.listdir(readable):
+                        self._remove(readable, name, os.path.join(path, name), _mount(readable))
             self._remove_root(folder, path)
 
         self._in_folder(path, path, remove, alone=True)
@@ -118,8 +120,8 @@ class Removal:
     def _empty_root(self, folder: int, path: str, last: List[str]) -> None:
         if os.fstat(folder).st_uid != os.getuid():
             raise OSError(0, "belongs to another user")
-        with _readable(folder) as here:
-            self._empty(here, path, _mount(here), last)
+        with _readable(folder) as readable:
+            self._empty(readable, path, _mount(readable), last)
 
     def _empty(self, folder: int, path: str, mount: str, last: Sequence[str] = ()) -> None:
         """Remove everything in an open folder; names in ``last`` stay as long as anything else does."""
@@ -142,14 +144,14 @@ class Removal:
             elif not stat.S_ISDIR(info.st_mode):
                 os.unlink(name, dir_fd=above)
                 self.bytes += info.st_blocks * 512 if info.st_nlink == 1 else 0
-            elif self._emptied(above, name, path, mount, info) and len(self.left) == before:
+            elif self._empty_subfolder(above, name, path, mount, info) and len(self.left) == before:
                 os.rmdir(name, dir_fd=above)
         except FileNotFoundError:  # another host that shares the folder was faster
             return
         except (OSError, RecursionError) as error:
             self.left.append(PathLeft(path, getattr(error, "strerror", None) or "it lies too deep"))
 
-    def _emptied(self, above: int, name: str, path: str, mount: str, info: os.stat_result) -> bool:
+    def _empty_subfolder(self, above: int, name: str, path: str, mount: str, info: os.stat_result) -> bool:
         """Empty a folder in an open one; False where it stays because something is mounted there."""
         opened = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
         try:
@@ -189,11 +191,11 @@ class Removal:
 @contextlib.contextmanager
 def _readable(folder: int) -> Iterator[int]:
     """A descriptor that can list an open folder: an O_PATH descriptor cannot."""
-    here = os.open(".", _READ, dir_fd=folder)
+    readable = os.open(".", _READ, dir_fd=folder)
     try:
-        yield here
+        yield readable
     finally:
-        os.close(here)
+        os.close(readable)
 
 
 def _random_id(folder: int) -> Optional[str]:
@@ -219,5 +221,5 @@ def _mount(folder: int) -> str:
 
 def _temporaries(folder: int) -> List[str]:
     """The temporary files of what we write in a state folder."""
-    ours = tuple("%s." % name for name in NAMES)
-    return [name for name in os.listdir(folder) if name.endswith(".tmp") and name.lstrip(".").startswith(ours)]
+    prefixes = tuple("%s." % name for name in NAMES)
+    return [name for name in os.listdir(folder) if name.endswith(".tmp") and name.lstrip(".").startswith(prefixes)]

@@ -10,25 +10,25 @@ from typing import Iterator, Set
 
 from ..system import procfs
 
-UNUSED = 600.0  # seconds since a helper's last start within which a process may be about to open it
+UNUSED_AGE = 600.0  # seconds since a helper's last start within which a process may be about to open it
 
 
-def remove_unused_helpers(state: str, *, own: bool, unused: float = UNUSED) -> int:
+def remove_unused_helpers(state: str, *, this_version: bool, unused: float = UNUSED_AGE) -> int:
     """Remove helpers of other versions that were last started over ``unused`` seconds ago; returns how many.
 
-    With ``own`` this process's version is removed too, whenever it was started. A helper that any other process has
-    open stays. All stay while a Slurm job on record has not ended: it may need any of them when it starts.
+    With ``this_version`` this process's version is removed too, whenever it was started. A helper that any other
+    process has open stays. All stay while a Slurm job on record has not ended: it may need any of them when it starts.
     """
     folder, count = os.path.join(state, "helper"), 0
     if any(unended_jobs(state)):
         return 0
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
-        ours = name[:64] == os.path.basename(sys.argv[0])[:64]  # the digest of what was sent
-        if ours and not own:
+        is_this_version = name[:64] == os.path.basename(sys.argv[0])[:64]  # the digest of what was sent
+        if is_this_version and not this_version:
             continue
         try:
-            if (ours or time.time() - os.stat(path).st_mtime > unused) and not _users(path):
+            if (is_this_version or time.time() - os.stat(path).st_mtime > unused) and not _users(path):
                 os.unlink(path)
                 count += 1
         except FileNotFoundError:  # another `down` has just removed it
@@ -46,7 +46,7 @@ def unended_jobs(state: str) -> Iterator[str]:
 
 def _users(path: str) -> Set[int]:
     """The pids that have a helper's file open, as each running helper has; without this process and its parent."""
-    own = {os.getpid(), os.getppid()}
+    exempt = {os.getpid(), os.getppid()}
     return {
-        pid for pid, process in procfs.snapshot().items() if pid not in own and procfs.has_open(process.folder, path)
+        pid for pid, process in procfs.snapshot().items() if pid not in exempt and procfs.has_open(process.folder, path)
     }

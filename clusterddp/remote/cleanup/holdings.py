@@ -20,7 +20,7 @@ from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import named_workdirs, workdir_path
 from .helpers import unended_jobs
 
-_NAMED = 3  # how many of a workdir's largest files are listed
+_LARGEST = 3  # how many of a workdir's largest files are listed
 
 
 def holdings(request: Request) -> Dict[str, Any]:
@@ -33,35 +33,35 @@ def holdings(request: Request) -> Dict[str, Any]:
     roots = workdirs(states, state, request.read_args(HoldingsRequest).workdir)
     return written(
         HoldingsAnswer(
-            states=tuple(SizedFolder(path=one, size=disk_usage(one)) for one in states),
-            runs=len({spool.run for one in states for spool in all_spools(one)}),
-            live=tuple(live(states, roots)),
-            workdirs=tuple(_measured(state, root) for root in roots),
-            pushed=tuple(_pushed(states, roots)),
+            states=tuple(SizedFolder(path=folder, size=disk_usage(folder)) for folder in states),
+            runs=len({spool.run for folder in states for spool in all_spools(folder)}),
+            live=tuple(find_live_runs(states, roots)),
+            workdirs=tuple(_measure(state, root) for root in roots),
+            pushed=tuple(_pushed_folders(states, roots)),
         )
     )
 
 
 def state_folders(state: str) -> List[str]:
     """The state folder, and those of other settings that belong to this user; never a project's ``.clusterddp``."""
-    usual = os.path.join(home_folder(), ".clusterddp")
-    found = dict.fromkeys((state, os.path.realpath(usual), "/var/tmp/clusterddp-%d" % os.getuid()))  # noqa: S108 - proved
+    default_folder = os.path.join(home_folder(), ".clusterddp")
+    found = dict.fromkeys((state, os.path.realpath(default_folder), "/var/tmp/clusterddp-%d" % os.getuid()))  # noqa: S108 - proved
     return [path for path in found if _is_ours(path) and not os.path.lexists(os.path.join(path, "project.json"))]
 
 
 def workdirs(states: List[str], state: str, project: str = "") -> List[bytes]:
     """The workdirs on record, the project's, and the folders beside them; each checked to have been made by a sync."""
-    found: Set[bytes] = set()
-    for path in _recorded(states, project):
+    roots: Set[bytes] = set()
+    for path in _recorded_workdirs(states, project):
         try:
             root = workdir_path(path, state)
         except Refused:  # it is a home, a state folder, or a file by now
             continue
-        found.update((root, *named_workdirs(root)))
-    return sorted(root for root in found if _is_ours(root) and _is_ours(os.path.join(root, LIVE_FOLDER)))
+        roots.update((root, *named_workdirs(root)))
+    return sorted(root for root in roots if _is_ours(root) and _is_ours(os.path.join(root, LIVE_FOLDER)))
 
 
-def live(states: List[str], roots: List[bytes]) -> List[ActiveRun]:
+def find_live_runs(states: List[str], roots: List[bytes]) -> List[ActiveRun]:
     """The runs of anyone on this account that are live on this host, or on another host in a workdir that is here."""
     found: Dict[str, ActiveRun] = {}
     for state in states:
@@ -69,20 +69,22 @@ def live(states: List[str], roots: List[bytes]) -> List[ActiveRun]:
             plan = spool.readable_plan() if spool.alive() and spool.run not in found else None
             record = plan.record if plan else None
             if spool.alive():
-                found.setdefault(spool.run, ActiveRun(spool.run, *_named(record)))
+                found.setdefault(spool.run, ActiveRun(spool.run, *_label_and_operator(record)))
         for run in unended_jobs(state):
             found.setdefault(run, ActiveRun(run, "", ""))
         for root in roots:
-            for one in live_runs(state, root):
-                found.setdefault(one.run, ActiveRun(one.run, "", ""))
+            for marker in live_runs(state, root):
+                found.setdefault(marker.run, ActiveRun(marker.run, "", ""))
     return sorted(found.values())
 
 
-def _named(record: Any) -> Tuple[str, str]:
+def _label_and_operator(record: Any) -> Tuple[str, str]:
+    """A run's label and who started it; empty where the plan is damaged."""
     return (record.label or "", record.operator or "") if record else ("", "")
 
 
 def _is_ours(path: Any) -> bool:
+    """Whether a path is a folder, no link, that belongs to this user."""
     try:
         info = os.lstat(path)
     except OSError:
@@ -90,7 +92,8 @@ def _is_ours(path: Any) -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
 
 
-def _recorded(states: List[str], project: str) -> Iterator[str]:
+def _recorded_workdirs(states: List[str], project: str) -> Iterator[str]:
+    """The project's workdir, and those that a sync has recorded in the state folders."""
     if project:
         yield project
     for state in states:
@@ -101,19 +104,20 @@ def _recorded(states: List[str], project: str) -> Iterator[str]:
                 yield path
 
 
-def _measured(state: str, root: bytes) -> WorkdirHeld:
+def _measure(state: str, root: bytes) -> WorkdirHeld:
+    """A workdir's size; ``own``: its files that no sync put there, or that were changed since."""
     code, data = SyncRecord(state, root), DataRecord(state, root)
-    put = {entry.path: (code.disk(), entry) for entry in code.entries}
-    put.update((path, (data.disk(), entry)) for path, entry in data.entries().items())
+    synced = {entry.path: (code.disk(), entry) for entry in code.entries}
+    synced.update((path, (data.disk(), entry)) for path, entry in data.entries().items())
     taken = own = own_bytes = 0
     largest: List[Tuple[int, str]] = []
     for path, info in _files(root):
         taken += info.st_blocks * 512
-        disk, entry = put.get(path, (None, None))
-        now = disk.entry(path) if disk and entry and entry.size == info.st_size else None
-        if now is None or entry is None or now.content != entry.content:
+        disk, entry = synced.get(path, (None, None))
+        current = disk.entry(path) if disk and entry and entry.size == info.st_size else None
+        if current is None or entry is None or current.content != entry.content:
             own, own_bytes = own + 1, own_bytes + info.st_size
-            largest = sorted([*largest, (info.st_size, path)], reverse=True)[:_NAMED]
+            largest = sorted([*largest, (info.st_size, path)], reverse=True)[:_LARGEST]
     return WorkdirHeld(
         path=as_text(root),
         ident=folder_id(root) or "",
@@ -121,7 +125,7 @@ def _measured(state: str, root: bytes) -> WorkdirHeld:
         own=own,
         own_bytes=own_bytes,
         largest=tuple(path for _, path in largest),
-        live=tuple(sorted({one.run for one in live_runs(state, root)})),
+        live=tuple(sorted({marker.run for marker in live_runs(state, root)})),
     )
 
 
@@ -138,10 +142,10 @@ def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
                 continue
 
 
-def _pushed(states: List[str], roots: List[bytes]) -> List[SizedFolder]:
+def _pushed_folders(states: List[str], roots: List[bytes]) -> List[SizedFolder]:
     """The folders outside workdirs that hold pushed files, with how many."""
     found: Dict[str, int] = {}
-    known = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed into state folders
+    ours = [*roots, *map(os.fsencode, states)]  # wheels of environments are pushed into state folders
     for state in states:
         for pushed in pushed_files(state):
             root = on_disk(pushed.root)
@@ -149,8 +153,8 @@ def _pushed(states: List[str], roots: List[bytes]) -> List[SizedFolder]:
                 paths = [os.path.join(root, on_disk(path)) for path, _ in pushed.files]
             except UnicodeEncodeError:  # the record is damaged
                 continue
-            if not any(root == one or root.startswith(one + b"/") for one in known):
-                there = sum(map(os.path.lexists, paths))
-                if there:
-                    found[as_text(root)] = there
+            if not any(root == folder or root.startswith(folder + b"/") for folder in ours):
+                existing = sum(map(os.path.lexists, paths))
+                if existing:
+                    found[as_text(root)] = existing
     return [SizedFolder(path=path, size=count) for path, count in sorted(found.items())]

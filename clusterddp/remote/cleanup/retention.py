@@ -17,15 +17,15 @@ from ..system.bootstrap import Refused, private_folder
 from ..system.disk_space import disk_usage
 from .helpers import remove_unused_helpers
 
-KEPT_DAYS = 30
-KEPT_BYTES = 20 * 10**9  # for each host
-INTERVAL = 3600.0  # seconds between two prunes at the start of runs
-PATIENCE = 2.0  # seconds that a run's start spends on it
+MAX_AGE_DAYS = 30  # spools that ended earlier are removed
+MAX_BYTES = 20 * 10**9  # for each host
+PRUNE_INTERVAL = 3600.0  # seconds between two prunes at the start of runs
+PRUNE_TIMEOUT = 2.0  # seconds that a run's start spends on it
 TRASH = "trash"  # in the state folder: spools are moved there before removal, so none is ever seen half removed
 
 
-class Removed:
-    """How much was removed: spools, run dirs, and the bytes of both."""
+class RemovalCounts:
+    """Removes spools, and counts them, their run dirs, and the bytes of both."""
 
     def __init__(self) -> None:
         self.spools = self.run_dirs = self.bytes = 0
@@ -49,31 +49,31 @@ def prune_at_start(state: str, hosts: Container[str]) -> None:
     """
     try:
         if take_turn(os.path.join(state, "pruned")):
-            prune(state, hosts, time.monotonic() + PATIENCE)
-            remove_unused_helpers(state, own=False, unused=KEPT_DAYS * 86400)
+            prune(state, hosts, time.monotonic() + PRUNE_TIMEOUT)
+            remove_unused_helpers(state, this_version=False, unused=MAX_AGE_DAYS * 86400)
     except (OSError, ValueError, Refused):  # a full disk, another user's folder: the next start or `down` tries again
         pass
 
 
 def take_turn(stamp: str) -> bool:
     """Whether the last turn, which the file's time records, was more than an hour ago; if so the turn is taken now."""
-    if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < INTERVAL:
+    if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < PRUNE_INTERVAL:
         return False
     os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.utime(stamp)
     return True
 
 
-def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> Removed:
+def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> RemovalCounts:
     """Remove spools that ended more than 30 days ago, then the oldest ones beyond 20 GB."""
     shutil.rmtree(os.path.join(state, TRASH), ignore_errors=True)
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
     live = live_runs(state)
     sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
-    taken, removed = sum(sizes.values()), Removed()
+    total, removed = sum(sizes.values()), RemovalCounts()
     for ended, spool in sorted(((ended_at(spool), spool) for spool in spools), key=lambda pair: pair[0]):
-        old = time.time() - ended > KEPT_DAYS * 86400
-        if not (old or taken - removed.bytes > KEPT_BYTES) or time.monotonic() > deadline:
+        is_old = time.time() - ended > MAX_AGE_DAYS * 86400
+        if not (is_old or total - removed.bytes > MAX_BYTES) or time.monotonic() > deadline:
             break
         if spool.run not in live and nothing_left(spool):
             removed.remove(state, spool, run_dir=False)
@@ -105,12 +105,12 @@ def remove_spool(state: str, spool: Spool) -> None:
     """Remove one spool, and its run's folder if it was the last one in it."""
     trash = os.path.join(state, TRASH)
     private_folder(trash)
-    aside = os.path.join(trash, os.urandom(8).hex())
+    trashed = os.path.join(trash, os.urandom(8).hex())
     try:
-        os.rename(spool.folder, aside)
+        os.rename(spool.folder, trashed)
     except FileNotFoundError:  # another connection has just removed it
         return
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(trashed, ignore_errors=True)
     attempt = os.path.dirname(spool.folder)
     remove_empty(attempt, os.path.dirname(attempt), trash)
 

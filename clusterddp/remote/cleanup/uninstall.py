@@ -27,19 +27,21 @@ def clean(request: Request) -> Dict[str, Any]:
     asked, state = request.read_args(CleanRequest), request.state
     removed, kept = retention.prune(state, asked.hosts), []
     if asked.purge and asked.project:
-        spools = [spool for spool in all_spools(state) if spool.host in asked.hosts and _of(spool, asked.project)]
+        spools = [
+            spool for spool in all_spools(state) if spool.host in asked.hosts and _is_of_project(spool, asked.project)
+        ]
         kept = remove_ended_runs(state, spools, removed)
-    last = asked.purge and not any(all_spools(state))
+    is_last = asked.purge and not any(all_spools(state))
     warm = server_folder.end(state)
     return written(
         CleanAnswer(
             spools=removed.spools,
             bytes=removed.bytes,
             run_dirs=removed.run_dirs,
-            helpers=remove_unused_helpers(state, own=last),
+            helpers=remove_unused_helpers(state, this_version=is_last),
             kept=tuple(kept),
             workdirs=tuple(unclaimed_workdirs(state)),
-            gone=last and remove_leftovers(state),
+            gone=is_last and remove_leftovers(state),
             warm=warm,
         )
     )
@@ -62,7 +64,7 @@ def forget(request: Request) -> Dict[str, Any]:
     return written(ForgetAnswer(kept=bool(kept)))
 
 
-def remove_ended_runs(state: str, spools: List[Spool], removed: retention.Removed) -> List[str]:
+def remove_ended_runs(state: str, spools: List[Spool], removed: retention.RemovalCounts) -> List[str]:
     """Remove ended runs with their run dirs, counted in ``removed``; returns those that still have processes."""
     live, kept = retention.live_runs(state), []
     for spool in spools:
@@ -79,14 +81,14 @@ def unclaimed_workdirs(state: str) -> List[UnusedWorkdir]:
     """The synced workdirs that no run on record uses, the oldest first."""
     plans = [spool.readable_plan() for spool in all_spools(state)]
     claimed = {os.path.realpath(on_disk(plan.workdir)) for plan in plans if plan}
-    found: List[UnusedWorkdir] = []
+    unused: List[UnusedWorkdir] = []
     folder = os.path.join(state, "workdirs")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         root = on_disk(folder_of(os.path.join(folder, name)) or "")
         if root and os.path.isdir(root) and root not in claimed:
             age = time.time() - os.stat(os.path.join(folder, name)).st_mtime
-            found.append(UnusedWorkdir(path=as_text(root), days=max(0, int(age // 86400))))
-    return sorted(found, key=lambda one: -one.days)
+            unused.append(UnusedWorkdir(path=as_text(root), days=max(0, int(age // 86400))))
+    return sorted(unused, key=lambda workdir: -workdir.days)
 
 
 def remove_leftovers(state: str) -> bool:
@@ -108,6 +110,6 @@ def remove_leftovers(state: str) -> bool:
     return not os.path.isdir(state)
 
 
-def _of(spool: Spool, project: str) -> bool:
+def _is_of_project(spool: Spool, project: str) -> bool:
     plan = spool.readable_plan()
     return plan is not None and plan.record.project == project

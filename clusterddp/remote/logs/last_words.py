@@ -6,14 +6,14 @@ from ..helper.request import Request
 from ..shared.processes.process_records import LastWords, LastWordsRequest
 from ..shared.schema.record import written
 from ..spool.layout import Spool
-from ..spool.quoted import MOST, exception_record, output_end
+from ..spool.quoted import MAX_QUOTED, exception_record, output_end
 
 
 def last_words(request: Request) -> Dict[str, Any]:
     """Operation: how a failed worker's output ended; takes a ``LastWordsRequest``, returns a ``LastWords``."""
     asked = request.read_args(LastWordsRequest)
     spool, key = Spool(asked.spool), "%d.%d" % (asked.start, asked.local_rank)
-    return written(LastWords(text=_recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MOST)))
+    return written(LastWords(text=_recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MAX_QUOTED)))
 
 
 def _recorded(spool: str, key: str) -> str:
@@ -27,4 +27,4 @@ def _recorded(spool: str, key: str) -> str:
     if not isinstance(value, str):
         return ""
     # A long traceback is cut in the middle: both its ends matter.
-    return value if len(value) <= MOST else value[: MOST // 2] + "\n" + value[-MOST // 2 :]
+    return value if len(value) <= MAX_QUOTED else value[: MAX_QUOTED // 2] + "\n" + value[-MAX_QUOTED // 2 :]

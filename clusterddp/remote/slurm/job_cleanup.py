@@ -30,7 +30,7 @@ def slurm_submit(request: Request) -> Dict[str, Any]:
 
 def slurm_clean(request: Request) -> Dict[str, Any]:
     """Operation: like ``clean`` on a host, for the files that all nodes of runs under Slurm share."""
-    asked, state, removed = request.read_args(CleanRequest), request.state, retention.Removed()
+    asked, state, removed = request.read_args(CleanRequest), request.state, retention.RemovalCounts()
     purged = asked.project if asked.purge else None
     if purged:
         _await_stopped(state, purged)
@@ -40,7 +40,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
         if is_of_project or ended.is_old(folder):
             remove_run(folder, removed, run_dirs=is_of_project)
     is_last = asked.purge and not any(all_spools(state)) and not any(_run_folders(state))
-    helpers = remove_unused_helpers(state, own=is_last)
+    helpers = remove_unused_helpers(state, this_version=is_last)
     workdirs = uninstall.unclaimed_workdirs(state)
     if is_last:
         _unlink(os.path.join(state, STAMP))
@@ -74,7 +74,7 @@ def prune_at_submit(state: str) -> None:
             for folder in ended.folders():
                 folder.remove_secrets()
                 if ended.is_old(folder):
-                    remove_run(folder, retention.Removed(), run_dirs=False)
+                    remove_run(folder, retention.RemovalCounts(), run_dirs=False)
     except (OSError, ValueError, Refused):  # the next submission, or `down`, tries again
         pass
 
@@ -113,10 +113,10 @@ class EndedRuns:
         """Whether a run ended more than 30 days ago."""
         end = folder.end()
         ended = (end.ended or end.written) / 1e9 if end else os.stat(folder.path).st_mtime
-        return time.time() - ended > retention.KEPT_DAYS * 86400
+        return time.time() - ended > retention.MAX_AGE_DAYS * 86400
 
 
-def remove_run(folder: JobFolder, removed: retention.Removed, *, run_dirs: bool) -> None:
+def remove_run(folder: JobFolder, removed: retention.RemovalCounts, *, run_dirs: bool) -> None:
     """Remove a run's folder, spools and job output, and with ``run_dirs`` also its workers' run directories."""
     for spool in list(all_spools(folder.state, folder.run)):
         removed.remove(folder.state, spool, run_dir=run_dirs)

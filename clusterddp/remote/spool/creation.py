@@ -13,7 +13,7 @@ from .layout import RECORDS, Spool
 FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # made by us: Python would use the umask
 PROGRAM = "program"  # folder of a built-in program that runs in place of a script; its working folder too
 HOOK = "clusterddp_remote/worker/hook/sitecustomize.py"  # in the zipapp
-RECORD_ROOM = 16 << 10  # bytes of each
+RECORD_BYTES = 16 << 10  # reserved for each of RECORDS
 
 
 def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
@@ -36,10 +36,10 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
     write_hook(code, spool.path("hook"))
     if plan.settings.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
-        text = zip_members(code, "clusterddp_remote/builtin/%s" % plan.settings.program)
-        write_private(spool.path(PROGRAM, plan.settings.program), text[0], durable=False)
+        (program,) = zip_members(code, "clusterddp_remote/builtin/%s" % plan.settings.program)
+        write_private(spool.path(PROGRAM, plan.settings.program), program, durable=False)
     for name in RECORDS:
-        disk_space.reserve_record(spool.path(name), RECORD_ROOM)
+        disk_space.reserve_record(spool.path(name), RECORD_BYTES)
     spool.write_plan(plan)
     return True
 
@@ -63,5 +63,5 @@ def zip_members(code: int, *names: str) -> List[bytes]:
     import zipfile
 
     with zipfile.ZipFile(io.BytesIO(whole(code))) as archive:  # other processes share the descriptor's position
-        there = set(archive.namelist())
-        return [archive.read(name) for name in names if name in there]
+        existing = set(archive.namelist())
+        return [archive.read(name) for name in names if name in existing]

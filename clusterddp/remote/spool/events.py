@@ -15,8 +15,8 @@ from ..shared.wire.frames import parse_json
 if TYPE_CHECKING:
     from ..shared.run.event_schema import NodeEvent
 
-TEXTS = ("reason", "error", "packages")  # fields that may quote a program's output
-OURS = ("stopping", "ended")  # events whose reason we wrote; readers compare it, so it is not redacted
+QUOTING_FIELDS = ("reason", "error", "packages")  # fields that may quote a program's output
+OUR_REASONS = ("stopping", "ended")  # events whose reason we wrote; readers compare it, so it is not redacted
 
 
 def append_event(path: str, name: str, **fields: Any) -> bool:
@@ -27,7 +27,7 @@ def append_event(path: str, name: str, **fields: Any) -> bool:
     """
     record: Dict[str, Any] = {"event": name, "time": time.time_ns()}
     record.update(fields)
-    quoted = [] if name in OURS else [text for text in TEXTS if fields.get(text)]
+    quoted = [] if name in OUR_REASONS else [text for text in QUOTING_FIELDS if fields.get(text)]
     if quoted:
         from .quoted import redaction_of  # most events quote nothing
 
@@ -39,7 +39,7 @@ def append_event(path: str, name: str, **fields: Any) -> bool:
     except OSError:
         return False
     try:
-        line = _line_break(fd) + line
+        line = _missing_newline(fd) + line
         return os.write(fd, line) == len(line)
     except OSError:
         return False
@@ -55,7 +55,7 @@ def agent_bytes(spool: str) -> Optional[int]:
         return None
 
 
-def _line_break(fd: int) -> bytes:
+def _missing_newline(fd: int) -> bytes:
     """A newline when the last record was cut short, else nothing."""
     size = os.fstat(fd).st_size
     return b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""

@@ -34,15 +34,15 @@ from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, read_json, write_json, write_private
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
-from .room import give_back
+from .room import free_unneeded
 
 if TYPE_CHECKING:
     from ..shared.verdict.verdict_record import VerdictRecord
 
 STOP, EXIT, VERDICT, COMMITTED = "stop.json", "exit.json", "verdict.json", "committed"
 CONTROL_KEY, LEASE = "control.key", "lease"
-RECORDS = (STOP, EXIT)  # must be written on a full disk too
-LOCK_PATIENCE = 0.5  # seconds: a process that tests whether the lock is held has it for a moment itself
+RECORDS = (STOP, EXIT)  # space is reserved for them: they must be written on a full disk too
+LOCK_TIMEOUT = 0.5  # seconds: a process that tests whether the lock is held has it for a moment itself
 T = TypeVar("T")
 
 
@@ -93,7 +93,7 @@ class Spool:
 
     @property
     def events_file(self) -> str:
-        """All events, a line each."""
+        """The file of all events, a line each."""
         return self.path("events.jsonl")
 
     @property
@@ -143,7 +143,7 @@ class Spool:
         return record_at(self.path(name), read)
 
     def committed(self) -> Optional[Ready]:
-        """The record that all nodes are ready, with what is known then; None before."""
+        """The commit record: all nodes are ready; None before."""
         return self._record(COMMITTED, read_ready)
 
     def write_committed(self, ready: Ready) -> None:
@@ -193,13 +193,13 @@ class Spool:
     def write_supervisor(self) -> None:
         """Record this process as the node's supervisor."""
         pid = os.getpid()
-        own = SupervisorRecord(pid=pid, start_ticks=procfs.start_ticks(pid), boot=procfs.boot_identity())
-        write_json(self.path(SUPERVISOR), written(own))
+        record = SupervisorRecord(pid=pid, start_ticks=procfs.start_ticks(pid), boot=procfs.boot_identity())
+        write_json(self.path(SUPERVISOR), written(record))
 
     def recorded_supervisor(self) -> Optional[SupervisorRecord]:
         """Who the supervisor is; None before one has started. It is written once the lock is held."""
-        found = read_json(self.path(SUPERVISOR))
-        return read_record(SupervisorRecord, found, "supervisor") if found else None
+        value = read_json(self.path(SUPERVISOR))
+        return read_record(SupervisorRecord, value, "supervisor") if value else None
 
     def supervisor(self) -> Optional[int]:
         """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
@@ -209,7 +209,7 @@ class Spool:
         return record.pid if procfs.start_ticks(record.pid) == record.start_ticks else None
 
     def alive(self) -> bool:
-        """Whether a supervisor holds the lock."""
+        """Whether a supervisor holds the lock; it holds it as long as it runs."""
         try:
             handle = os.open(self.path("lock"), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -232,7 +232,7 @@ class Spool:
     def take_lock(self) -> bool:
         """Take the lock for this process's life or until ``release_lock``; False if another process holds it."""
         handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + LOCK_PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,25 +284,26 @@ class Spool:
         write_private(self.path(CONTROL_KEY), key, durable=False)
 
     def lease(self) -> Optional[float]:
-        """When the attached operator was last heard (boot clock); None where none ever was."""
+        """When the attached operator was last heard from (boot clock); None where none ever was."""
         renewed = read_json(self.path(LEASE))
         return float(renewed) if isinstance(renewed, (int, float)) else None
 
     def write_lease(self, now: float) -> None:
-        """Record ``now`` (boot clock) as the time when the attached operator was last heard."""
+        """Record ``now`` (boot clock) as the time when the attached operator was last heard from."""
         write_json(self.path(LEASE), now, durable=False)
 
     def secrets(self) -> Dict[str, str]:
         """The values of the run's secrets; empty where there are none, or no worker may start any more."""
-        found: Dict[str, str] = read_json(self.path(SECRETS)) or {}
-        return found
+        values: Dict[str, str] = read_json(self.path(SECRETS)) or {}
+        return values
 
     def drop_secrets(self) -> None:
         """Remove the files with secrets, which are needed only while workers may start and orders may come."""
-        drops: List[Callable[[], None]] = [lambda: drop_secrets(self.folder), lambda: os.unlink(self.path(CONTROL_KEY))]
-        for drop in drops:
+        key = self.path(CONTROL_KEY)
+        removals: List[Callable[[], None]] = [lambda: drop_secrets(self.folder), lambda: os.unlink(key)]
+        for remove in removals:
             try:
-                drop()
+                remove()
             except FileNotFoundError:
                 pass  # there were none, or an earlier end has removed them
             except OSError as error:  # on a read-only disk: retention and `down` remove the folder later
@@ -328,7 +329,7 @@ class Spool:
         for name in RECORDS:
             disk_space.free_reserved(self.path(name))
         if not fields.get("pending"):
-            give_back(self.folder)
+            free_unneeded(self.folder)
 
     def make_exit_final(self, reason: str) -> None:
         """Mark the exit record as final: ``reason`` says why no attempt follows, or which one."""
@@ -340,13 +341,14 @@ class Spool:
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:
     """Every spool on this host, or of one run; where hosts share a home, the other hosts' spools too."""
     runs = os.path.join(state, "runs")
-    for name in sorted(_names(runs)) if not run else [run]:
-        for attempt in sorted(filter(str.isdigit, _names(os.path.join(runs, name))), key=int):
-            for node in sorted(_names(os.path.join(runs, name, attempt))):
+    for name in sorted(_entries(runs)) if not run else [run]:
+        for attempt in sorted(filter(str.isdigit, _entries(os.path.join(runs, name))), key=int):
+            for node in sorted(_entries(os.path.join(runs, name, attempt))):
                 yield Spool(os.path.join(runs, name, attempt, node))
 
 
-def _names(folder: str) -> List[str]:
+def _entries(folder: str) -> List[str]:
+    """The names in a folder; none if it is missing."""
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -354,7 +356,7 @@ def _names(folder: str) -> List[str]:
 
 
 def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence[NodeEvent], *, alive: bool) -> str:
-    """The node's state, as docs/status.md names them; a dead supervisor without an exit record is ``lost``."""
+    """The node's state, as docs/status.md names them; ``lost``: the supervisor ended without an exit record."""
     if exit_record and not (exit_record.pending and alive):
         return exit_record.state
     if exit_record or (alive and spool.plan().standby):

@@ -2,7 +2,7 @@
 
     secrets.json   their values, while the run may start workers
     quoting/       is there as long as something may be quoted that was not compared with them
-    quoted/        when the values are removed: the ends of those output files that hold one, struck
+    quoted/        when the values are removed: the ends of those output files that hold one, redacted
 
 Output files belong to the user and are not changed. Later readers have no secret values to compare with any more, so
 redacted copies of the ends are kept.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 QUOTING, QUOTED = "quoting", "quoted"
 SERVER_LOG = "fork-server.log"  # what packages print that are imported for all workers
-MOST = 32 << 10  # bytes of an output file's end that are ever quoted
-CUT = 60_000  # characters of a text that may have been cut (LONGEST in worker/hook/sitecustomize.py)
+MAX_QUOTED = 32 << 10  # bytes of an output file's end that are ever quoted
+MAX_RECORD_TEXT = 60_000  # characters of a text that may have been cut (LONGEST in worker/hook/sitecustomize.py)
 
 
 def keep_secrets(spool: str, data: bytes) -> None:
@@ -41,15 +41,15 @@ def redaction_of(spool: str) -> "Redaction":
     return Redaction(values.values())
 
 
-def output_end(spool: str, name: str, most: int) -> str:
-    """The last ``most`` bytes of ``logs/<name>`` as text without secrets; empty if the file is missing."""
+def output_end(spool: str, name: str, limit: int) -> str:
+    """The last ``limit`` bytes of ``logs/<name>`` as text without secrets; empty if the file is missing."""
     redaction = redaction_of(spool)
     if redaction.forms:
-        return _struck_end(spool, name, redaction)[-most:]
+        return _redacted_end(spool, name, redaction)[-limit:]
     if os.path.exists(os.path.join(spool, QUOTING)):
         return ""
-    struck, _ = _end(os.path.join(spool, QUOTED, name), most)
-    return struck or _end(os.path.join(spool, "logs", name), most)[0]
+    redacted, _ = _file_end(os.path.join(spool, QUOTED, name), limit)
+    return redacted or _file_end(os.path.join(spool, "logs", name), limit)[0]
 
 
 def exception_record(spool: str, key: str) -> Any:
@@ -57,10 +57,10 @@ def exception_record(spool: str, key: str) -> Any:
 
     Raises OSError or ValueError if it cannot be read, or is half a record.
     """
-    return redaction_of(spool).value(read_json(os.path.join(spool, "errors", key + ".json")), CUT)
+    return redaction_of(spool).value(read_json(os.path.join(spool, "errors", key + ".json")), MAX_RECORD_TEXT)
 
 
-def strike_record(path: str, redaction: "Redaction") -> None:
+def redact_record(path: str, redaction: "Redaction") -> None:
     """Replace a record that holds secret values by one without them; remove it where it cannot be replaced."""
     try:
         with open(path, "rb") as stream:
@@ -69,8 +69,8 @@ def strike_record(path: str, redaction: "Redaction") -> None:
         return
     try:
         value = json.loads(text)
-        struck = redaction.value(value, CUT)
-        changed, body = struck != value, json.dumps(struck)
+        redacted = redaction.value(value, MAX_RECORD_TEXT)
+        changed, body = redacted != value, json.dumps(redacted)
     except (ValueError, RecursionError):  # half a record
         body = redaction.text(text, ends=False)
         changed = body != text
@@ -83,43 +83,43 @@ def strike_record(path: str, redaction: "Redaction") -> None:
 
 
 def drop_secrets(spool: str) -> None:
-    """Remove the secret values, after striking them from all that may be quoted of the run from now on.
+    """Remove the secret values, after redacting all that may be quoted of the run from now on.
 
     Raises OSError if there are none, or their file cannot be removed; then quotes go on being redacted by it.
     """
     redaction = redaction_of(spool)
     os.unlink(os.path.join(spool, SECRETS))  # first: on a full disk that makes room
     try:
-        _strike(spool, redaction)
+        _redact_quotes(spool, redaction)
         os.rename(os.path.join(spool, QUOTING), os.path.join(spool, QUOTED))
     except OSError:  # `quoting/` stays, so nothing is quoted of this run any more
         pass
 
 
-def _strike(spool: str, redaction: "Redaction") -> None:
+def _redact_quotes(spool: str, redaction: "Redaction") -> None:
     records = (path for folder in ("errors", "torch") for path in _files(os.path.join(spool, folder)))
     for path in (*records, os.path.join(spool, SERVER_LOG)):
         if path.endswith((".json", SERVER_LOG)):
-            strike_record(path, redaction)
+            redact_record(path, redaction)
     for path in _files(os.path.join(spool, "logs")):
         name = os.path.basename(path)
-        struck = _struck_end(spool, name, redaction)
-        if (name.endswith(".err") or name == AGENT_LOG) and struck != _end(path, MOST)[0]:
-            write_private(os.path.join(spool, QUOTING, name), struck.encode("utf-8", "replace"), durable=False)
+        redacted = _redacted_end(spool, name, redaction)
+        if (name.endswith(".err") or name == AGENT_LOG) and redacted != _file_end(path, MAX_QUOTED)[0]:
+            write_private(os.path.join(spool, QUOTING, name), redacted.encode("utf-8", "replace"), durable=False)
 
 
-def _struck_end(spool: str, name: str, redaction: "Redaction") -> str:
-    text, whole = _end(os.path.join(spool, "logs", name), MOST)
-    return redaction.text(text, begins=whole)
+def _redacted_end(spool: str, name: str, redaction: "Redaction") -> str:
+    text, is_whole = _file_end(os.path.join(spool, "logs", name), MAX_QUOTED)
+    return redaction.text(text, begins=is_whole)
 
 
-def _end(path: str, most: int) -> Tuple[str, bool]:
-    """The last ``most`` bytes of a file as text, and whether they are all of it."""
+def _file_end(path: str, limit: int) -> Tuple[str, bool]:
+    """The last ``limit`` bytes of a file as text, and whether they are all of it."""
     try:
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
-            stream.seek(max(0, size - most))
-            return stream.read(most).decode(errors="replace"), size <= most
+            stream.seek(max(0, size - limit))
+            return stream.read(limit).decode(errors="replace"), size <= limit
     except OSError:
         return "", True
 

@@ -6,7 +6,7 @@ from ..system.disk_space import free_preallocated
 from ..system.small_files import sorted_names
 
 
-def give_back(folder: str) -> None:
+def free_unneeded(folder: str) -> None:
     """Free what only the node's own processes needed; call it when none is left. What cannot be freed stays.
 
     The code stays: it is one more name of a file that the host keeps once (system/descriptors.py).

@@ -224,10 +224,10 @@ def _keep_error_records(worker: Worker) -> None:
     own = os.path.join(worker.spool, "errors", worker.key + ".json")
     source = worker.env["TORCHELASTIC_ERROR_FILE"]
     if os.path.exists(os.path.join(worker.spool, SECRETS)):
-        from ..spool.quoted import redaction_of, strike_record  # most runs have none
+        from ..spool.quoted import redact_record, redaction_of  # most runs have none
 
         for path in (source, own):
-            strike_record(path, redaction_of(worker.spool))
+            redact_record(path, redaction_of(worker.spool))
     if source == own or os.path.exists(own):
         return
     try:

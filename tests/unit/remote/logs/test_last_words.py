@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.logs.last_words import last_words
-from clusterddp.remote.spool.quoted import MOST
+from clusterddp.remote.spool.quoted import MAX_QUOTED
 from tests.unit.operation import run_operation
 from tests.unit.spool_writer import Writer
 
@@ -48,7 +48,7 @@ def test_a_record_without_one_is_none(tmp_path: Path, value: Any) -> None:
 
 def test_both_are_bounded(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
-    writer.write("1.2.err", b"x" * MOST + b"end\n")
-    assert (len(told(writer)), told(writer)[-4:]) == (MOST, "end\n")
-    record(writer, {"message": {"extraInfo": {"py_callstack": "begin" + "x" * MOST + "end"}}})
-    assert (told(writer)[:5], told(writer)[-3:], len(told(writer))) == ("begin", "end", MOST + 1)
+    writer.write("1.2.err", b"x" * MAX_QUOTED + b"end\n")
+    assert (len(told(writer)), told(writer)[-4:]) == (MAX_QUOTED, "end\n")
+    record(writer, {"message": {"extraInfo": {"py_callstack": "begin" + "x" * MAX_QUOTED + "end"}}})
+    assert (told(writer)[:5], told(writer)[-3:], len(told(writer))) == ("begin", "end", MAX_QUOTED + 1)

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.remote.spool import quoted
 from clusterddp.remote.spool.events import append_event
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.spool.quoted import MOST, drop_secrets, exception_record, keep_secrets, output_end
+from clusterddp.remote.spool.quoted import MAX_QUOTED, drop_secrets, exception_record, keep_secrets, output_end
 from clusterddp.remote.supervisor.status_operation import evidence
 from tests.unit.spool_writer import Writer
 
@@ -35,7 +35,7 @@ def raised(writer: Writer, value: object, folder: str = "errors") -> Path:
     return path
 
 
-def end(writer: Writer, most: int = MOST) -> str:
+def end(writer: Writer, most: int = MAX_QUOTED) -> str:
     return output_end(str(writer.folder), f"{KEY}.err", most)
 
 
@@ -53,7 +53,7 @@ def test_the_end_of_output_is_quoted_without_a_secret_and_the_file_keeps_it(writ
 @pytest.mark.parametrize("over", [False, True])
 @pytest.mark.parametrize("cut", range(4, len(VALUE) + 1))
 def test_a_secret_at_the_place_where_the_end_begins_is_struck(writer: Writer, cut: int, *, over: bool) -> None:
-    writer.write(f"{KEY}.err", b"early " + VALUE.encode() + b"." * (MOST - cut))
+    writer.write(f"{KEY}.err", b"early " + VALUE.encode() + b"." * (MAX_QUOTED - cut))
     if over:
         drop_secrets(str(writer.folder))
     assert end(writer).strip(".*") == ""
