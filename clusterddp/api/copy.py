@@ -14,7 +14,7 @@ from clusterddp.errors import RunError, UsageError
 from clusterddp.hosts import fanout
 from clusterddp.launch import launcher
 from clusterddp.launch.launcher import FileQuery
-from clusterddp.remote.shared.workdir.manifest import ordered
+from clusterddp.remote.shared.workdir.manifest import sort_entries
 from clusterddp.runs.node_answers import Wanted
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver
@@ -100,7 +100,7 @@ def _of_host(
         entry._replace(path=posixpath.join(prefix, entry.path) if found.folder else prefix) for entry in found.entries
     ]
     chosen = chosen_files.ChosenFiles(
-        entries=tuple(ordered(entries)),
+        entries=tuple(sort_entries(entries)),
         chunks={
             one: tuple(chunk.digest for chunk in chunks) for one, chunks in found.chunks.items() if len(chunks) > 1
         },

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from clusterddp.facts.read_facts import MOST, Fields, facts_of, read_as
+from clusterddp.facts.read_facts import MAX_LENGTH, Fields, facts_of, read_as
 from clusterddp.remote.shared.names.ip_address import is_address
 from clusterddp.remote.shared.probes.facts_records import PythonQuery
 from clusterddp.remote.shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
@@ -163,7 +163,7 @@ def _pci(vendor: str) -> Callable[[Fields, str], int]:
 
 
 def _count(fields: Fields, name: str) -> int:
-    return fields.number(name, MOST)
+    return fields.number(name, MAX_LENGTH)
 
 
 def _uuid(fields: Fields, name: str) -> str:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.schema.fields import MOST, Fields
+from clusterddp.remote.shared.schema.fields import MAX_LENGTH, Fields
 from clusterddp.remote.shared.schema.record import record_in
 
-__all__ = ["MOST", "Fields", "facts_of", "read_answer", "read_as"]
+__all__ = ["MAX_LENGTH", "Fields", "facts_of", "read_answer", "read_as"]
 
 T = TypeVar("T")
 Reader = Callable[[Fields, str], Any]

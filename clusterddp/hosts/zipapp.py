@@ -190,9 +190,9 @@ def _with_byte_code() -> Bundle:
     if same:
         found = state + same[0][size:]
     else:
-        from clusterddp.remote.shared.code.code_archive import indexed  # noqa: PLC0415 - once a version
+        from clusterddp.remote.shared.code.code_archive import archive_with_index  # noqa: PLC0415 - once a version
 
-        code, index = indexed(members, PACKAGE)
+        code, index = archive_with_index(members, PACKAGE)
         found = _HEAD.pack(state, content, hashlib.sha256(code).digest(), *index) + code
     kept_code.keep(path, found)
     return _unpacked(found)

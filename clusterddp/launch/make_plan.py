@@ -11,11 +11,18 @@ from clusterddp.errors import PlanError
 from clusterddp.inventory.variables import VARIABLES
 from clusterddp.launch.options import DECLARED
 from clusterddp.remote.shared.run.host_settings import HostSettings
-from clusterddp.remote.shared.run.node_env import KEEP_ALIVE, STATIC, TIGHT_KEEP_ALIVE, Node, node_environment, yielding
+from clusterddp.remote.shared.run.node_env import (
+    HEARTBEAT_TIMEOUT,
+    STATIC,
+    TIGHT_HEARTBEAT_TIMEOUT,
+    Node,
+    node_environment,
+    yielding_variables,
+)
 from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
-from clusterddp.remote.shared.run.plan import PORT_TO_COME, NodePlan, Peer, StorePlan
+from clusterddp.remote.shared.run.plan import PORT_PLACEHOLDER, NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_settings import RunSettings
-from clusterddp.remote.shared.run.unplaced_plan import release
+from clusterddp.remote.shared.run.unplaced_plan import torch_release
 from clusterddp.text.folding import folded_names
 from clusterddp.text.secret_names import is_secret
 
@@ -90,7 +97,7 @@ class LaunchPlan:
             peers=tuple(map(Peer.of, self.all_nodes)),
             standby=position >= len(self.nodes),
             settings=self.settings,
-            yielding=yielding(self.settings, node),
+            yielding=yielding_variables(self.settings, node),
             host_settings=node.settings,
             worker_argv=self.worker_argv if node.settings.fork_server else (),
         )
@@ -115,7 +122,7 @@ class LaunchPlan:
         exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
         exports += [f"export {name}={SECRET}" for name in hidden]
         index = self.argv.index("--rdzv-endpoint") + 1
-        endpoint = self.argv[index].replace(PORT_TO_COME, str(self.nodes[0].settings.ports[0]))
+        endpoint = self.argv[index].replace(PORT_PLACEHOLDER, str(self.nodes[0].settings.ports[0]))
         argv = (*self.argv[:index], endpoint, *self.argv[index + 1 :])
         # Only clusterddp provides the plugin.
         argv = tuple("c10d" if argument == PLUGIN else argument for argument in argv)
@@ -171,7 +178,7 @@ def make_plan(
         argv=_torchrun_argv(options, settings, script, f"{run}.1", nodes),
         nodes=tuple(nodes),
         spares=tuple(spares),
-        settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_KEEP_ALIVE / 3),
+        settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_HEARTBEAT_TIMEOUT / 3),
         secrets=options.secret if secrets is None else secrets,
         worker_argv=_interpreter_argv(options, settings, script),
         record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=settings.min_nodes),
@@ -186,7 +193,7 @@ def _torchrun_argv(
         "--nnodes", f"{settings.min_nodes}:{settings.max_nodes}" if settings.elastic else str(len(nodes)),
         "--rdzv-id", rdzv_id,
         "--rdzv-backend", settings.rdzv_backend,
-        "--rdzv-endpoint", f"{_bracket(nodes[0].address)}:{PORT_TO_COME}",
+        "--rdzv-endpoint", f"{_bracket(nodes[0].address)}:{PORT_PLACEHOLDER}",
         "--max-restarts", str(options.max_restarts),
         *options.torchrun_arg,
         *(["-m"] if options.module else []),
@@ -220,7 +227,7 @@ def clock_spread(nodes: Sequence[Node]) -> tuple[float, str, str]:
 def _check_clocks(nodes: Sequence[Node]) -> None:
     """Refuse clocks that differ too much for c10d, which would time out a running host and shrink the job."""
     spread, early, late = clock_spread(nodes)
-    if spread >= KEEP_ALIVE / 3:
+    if spread >= HEARTBEAT_TIMEOUT / 3:
         raise PlanError(
             f"the clocks of {early} and {late} differ by {spread:.1f} s, and torchrun's c10d takes hosts for dead then",
             remedy="set them by NTP, or install torch 2.6 or newer on every host: then it does not matter",
@@ -258,7 +265,7 @@ def predicted_ranks(nodes: Sequence[Node], backend: str) -> dict[str, tuple[int,
 
 def check_restarts(max_restarts: int, backend: str, torch_versions: Mapping[str, str]) -> None:
     """Refuse restarts that cannot work: torch 2.3's agents close c10d for all hosts when they end their workers."""
-    closing = [host for host, version in torch_versions.items() if release(version) == CLOSES_ON_RESTART]
+    closing = [host for host, version in torch_versions.items() if torch_release(version) == CLOSES_ON_RESTART]
     if max_restarts and backend == "c10d" and closing and len(torch_versions) > 1:
         raise PlanError(
             f"{closing[0]} has torch {torch_versions[closing[0]]}, whose c10d cannot start workers again",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clusterddp.errors import UsageError
-from clusterddp.remote.shared.run.node_env import STALE
+from clusterddp.remote.shared.run.node_env import STALE_VARIABLES
 from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
 from clusterddp.text.units import duration, parse_size, shown
 
@@ -231,7 +231,7 @@ def variable(name: str) -> None:
     """Accept a variable's name that torchrun does not set itself."""
     if not _VARIABLE.fullmatch(name):
         raise UsageError(f"{name[:60]!r} is no name of a variable", remedy="use letters, digits and _")
-    if name in STALE:
+    if name in STALE_VARIABLES:
         raise UsageError(f"{name} is set by torchrun for each worker", remedy="leave it out")
 
 

@@ -20,7 +20,7 @@ from clusterddp.logs.checked_frames import (
     WorkersExited,
     WorkersStarted,
 )
-from clusterddp.remote.shared.run.log_frames import MOST_ATTEMPT, MOST_PIECES, RUN
+from clusterddp.remote.shared.run.log_frames import MAX_ATTEMPT, MAX_PIECES, RUN
 from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.wire.frames import parse_json
@@ -56,7 +56,7 @@ def _header(frame: Frame, run: str, attempt: int) -> LogHeader:
     fields = Fields(frame.header)
     if not fields.flag("hello"):
         raise ValueError("its logs do not begin with what they are of")
-    identity = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MOST_ATTEMPT)
+    identity = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MAX_ATTEMPT)
     if identity != (run, attempt):
         raise ValueError(f"they are of run {identity[0]}, attempt {identity[1]}, not of {run}, {attempt}")
     return LogHeader(run=run, attempt=attempt, clock_error_ns=fields.number("clock_error_ns"))
@@ -129,7 +129,7 @@ def _refuse_contradiction(fields: Fields, part: FilePart) -> None:
 def _pieces(fields: Fields, size: int) -> tuple[int, ...]:
     """Read ``pieces``, the sizes of alternating pieces of two streams."""
     pieces = fields.numbers("pieces")
-    if pieces and (not 2 <= len(pieces) <= MOST_PIECES or 0 in pieces or sum(pieces) != size):
+    if pieces and (not 2 <= len(pieces) <= MAX_PIECES or 0 in pieces or sum(pieces) != size):
         raise ValueError("pieces are not what the lines consist of")
     return pieces
 

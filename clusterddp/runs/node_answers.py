@@ -9,8 +9,8 @@ from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import MEMORY, ORDINARY, Limit
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.status_reply import (
-    MOST_KEPT,
-    NONE,
+    MAX_CACHED,
+    NO_ANSWERS,
     Answers,
     StatusRequest,
     read_nodes,
@@ -37,7 +37,7 @@ class Wanted:
 ALL, BRIEF = Wanted(), Wanted(brief=True)
 # A login host reports all nodes, and each of 1,000 nodes lists all others: a million names of 100 bytes each.
 # A host that is not asked for a certain run reports all runs that it keeps: thousands in a month.
-_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY = Limit(memory=4 * MEMORY), 4 * MOST_KEPT
+_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY = Limit(memory=4 * MEMORY), 4 * MAX_CACHED
 
 
 def query_nodes(
@@ -48,7 +48,7 @@ def query_nodes(
     With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own. Raises
     HelperError if the answer is damaged, or is about another host or run; UnreachableError if the connection broke.
     """
-    previous: Answers = host.memory.get(("runs", run, wanted), NONE)  # what the host need not send again
+    previous: Answers = host.memory.get(("runs", run, wanted), NO_ANSWERS)  # what the host need not send again
     request = StatusRequest(
         hosts=None if shared else (host.name,),
         run=run,
@@ -57,7 +57,7 @@ def query_nodes(
         brief=wanted.brief,
         known=previous.digests if run else None,  # a list of all runs is requested only once
     )
-    limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (ORDINARY, MOST_KEPT)
+    limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (ORDINARY, MAX_CACHED)
     answer = host.call("runs", written(request), limit=limit)
     try:
         reports, host.memory["runs", run, wanted] = previous.whole(answer, most)

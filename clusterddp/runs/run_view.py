@@ -10,7 +10,7 @@ from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.verdict.node_report import NodeReport
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict
 from clusterddp.runs.managed_job import JobReport
 from clusterddp.runs.notices import (
     following_notices,
@@ -64,7 +64,7 @@ class RunView:
         Hosts that lost contact with each other may write two verdicts by equally many nodes; then the copy shown here
         before is authoritative.
         """
-        chosen, shown = best(self.copies), self.shown
+        chosen, shown = best_verdict(self.copies), self.shown
         if chosen and shown and shown.member != NO_MEMBER:
             equal = (shown.attempt, len(shown.reported)) == (chosen.attempt, len(chosen.reported))
             chosen = shown if equal else chosen
@@ -74,7 +74,7 @@ class RunView:
     def other_copies(self) -> list[VerdictRecord]:
         """The copies that differ from the authoritative one, without duplicates."""
         distinct = {(copy.attempt, copy.writer, copy.reported): copy for copy in self.copies}
-        chosen = self.kept or best(self.copies)
+        chosen = self.kept or best_verdict(self.copies)
         return [copy for copy in distinct.values() if chosen and _judgement_of(copy) != _judgement_of(chosen)]
 
     @property

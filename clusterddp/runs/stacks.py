@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.processes.process_records import StackReport
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import MOST, plain, read_records
+from clusterddp.remote.shared.schema.record import MAX_LENGTH, plain, read_records
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _parse_py_spy(text: str) -> list[tuple[StackFrame, ...]]:
         data = parse_json(text.encode(errors="replace"))
     except ValueError:  # cut off, or no JSON
         return []
-    threads = list(Fields({"py-spy": data}, most=MOST).each("py-spy", lambda thread: thread))
+    threads = list(Fields({"py-spy": data}, most=MAX_LENGTH).each("py-spy", lambda thread: thread))
     threads.sort(key=lambda thread: thread.anything("os_thread_id") == thread.anything("pid"))  # equal: the main thread
     return [tuple(reversed(thread.each("frames", _parse_py_spy_frame))) for thread in threads]
 

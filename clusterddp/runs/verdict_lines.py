@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT
-from clusterddp.remote.shared.names.host_names import folded_names, in_order
+from clusterddp.remote.shared.names.host_names import folded_names, sorted_names
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.verdict import judge as shared
 from clusterddp.remote.shared.verdict.failures import ENDED, OWN, recovered_failures, worker_failures
 from clusterddp.remote.shared.verdict.node_end import end_of
-from clusterddp.remote.shared.verdict.verdict_record import made
+from clusterddp.remote.shared.verdict.verdict_record import make_verdict
 from clusterddp.runs import known_messages
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watch
     ``unreachable``: hosts of the plan that did not answer. ``watched``: the run was followed to its end, so these
     hosts are lost; otherwise its end may be unknown.
     """
-    silent = in_order(unreachable)
+    silent = sorted_names(unreachable)
     if not nodes:
         return _unknown_verdict(silent)
     ends, record = [_node_end(node) for node in nodes], nodes[0].record
@@ -105,7 +105,7 @@ def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[st
     judged = shared.Judgement(verdict.state, verdict.exit_code, verdict.line, verdict.failures, len(verdict.failures))
     notice = verdict.notices[0] if verdict.notices else ""
     texts = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.output)]
-    return made(
+    return make_verdict(
         judged._replace(notice=notice, texts=tuple(texts)), ends, tuple(silent), writer=WATCHER, member=NO_MEMBER
     )
 
@@ -133,4 +133,4 @@ def _with_host(node: NodeReport, workers: Iterable[FailedWorker]) -> list[Failur
     """Return recovered failures of a node's workers with its name, their times by the operator's clock."""
     offset = node.clock_offset_ns
     corrected = [worker._replace(time_ns=worker.time_ns - offset) for worker in workers]
-    return list(shared.with_host(end_of(node.part), corrected, recovered=True))
+    return list(shared.failures_on_host(end_of(node.part), corrected, recovered=True))

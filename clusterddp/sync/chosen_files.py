@@ -120,7 +120,7 @@ def read_sources(
             project.write(f"pushed-{key}.json", cache.encoded())
     _refuse_duplicates(entries)
     chosen = ChosenFiles(
-        entries=tuple(manifest.ordered(entries)), chunks=chunks, local_paths=local_paths, skipped=tuple(skipped)
+        entries=tuple(manifest.sort_entries(entries)), chunks=chunks, local_paths=local_paths, skipped=tuple(skipped)
     )
     return target.folder, chosen
 

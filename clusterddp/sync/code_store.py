@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import UsageError
 from clusterddp.project import project_folder
 from clusterddp.project.user_folders import make_private
-from clusterddp.remote.shared.wire.chunks import content_of, digest_of, hash_file, spans
+from clusterddp.remote.shared.wire.chunks import chunk_spans, content_of, digest_of, hash_file
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry, on_disk
 from clusterddp.text.paths import shown
@@ -97,7 +97,7 @@ def content(project: Project, entry: Entry) -> bytes | None:
         data = project_folder.read(_content_path(project.folder / FOLDER, entry.content))
     except OSError:
         return None
-    digests = [digest_of(data[start : start + size]) for start, size in spans(len(data))]
+    digests = [digest_of(data[start : start + size]) for start, size in chunk_spans(len(data))]
     return data if content_of(digests) == entry.content else None
 
 
@@ -167,7 +167,7 @@ def _verified_bytes(root: Path, entry: Entry) -> Iterator[bytes]:
     """Yield the bytes of a file, and check that they are those that were hashed; raises OSError."""
     digests = []
     with open(os.path.join(os.fsencode(root), on_disk(entry.path)), "rb") as stream:  # noqa: PTH118, PTH123 - bytes
-        for _, size in spans(entry.size):
+        for _, size in chunk_spans(entry.size):
             data = stream.read(size)
             digests.append(digest_of(data))
             yield data

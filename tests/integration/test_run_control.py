@@ -21,7 +21,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.shared.verdict.failures import LEASE
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.run_view import RunView, run_views
@@ -254,7 +254,7 @@ class TestVerdict:
             os.kill(three.supervisor, signal.SIGCONT)
         three.ended()
         two.ended()
-        found = best([verdict_of(one.spool) for one in (two, three)])
+        found = best_verdict([verdict_of(one.spool) for one in (two, three)])
         assert found
         assert (found.writer, found.state, found.reported) == ("two", "succeeded", NAMES)
 
@@ -270,7 +270,7 @@ class TestVerdict:
             os.kill(cut.supervisor, signal.SIGCONT)
         cut.ended()
         copies = {one.host.name: one.spool.verdict() for one in (*again, cut)}
-        found = best([copy for copy in copies.values() if copy])
+        found = best_verdict([copy for copy in copies.values() if copy])
         assert found
         assert (found.attempt, found.state, found.reported) == (2, "succeeded", ("one", "three"))
         assert job.view().state() == "succeeded"

@@ -142,7 +142,7 @@ def push(root: Path, *hosts: FakeHost, subfolder: str = "") -> SyncResult:
 def tree_of(root: Path) -> Tree:
     """A folder as it is, all of it as code, as if git tracked it; manifests of earlier syncs are kept beside it."""
     tree = project_tree(root)
-    entries = tuple(manifest.ordered((*tree.entries, *tree.data)))
+    entries = tuple(manifest.sort_entries((*tree.entries, *tree.data)))
     encoded = manifest.encode(entries)
     code = replace(tree, entries=entries, manifest=encoded, digest=digest_of(encoded))
     return replace(code, data=(), data_manifest=b"", data_digest="")

@@ -11,7 +11,7 @@ import fcntl
 import os
 import sys
 
-from ..shared.code.code_archive import indexed_again, is_whole
+from ..shared.code.code_archive import is_whole, rebuild_with_index
 from ..system.bootstrap import write_private
 from ..system.descriptors import close_all_but
 
@@ -72,7 +72,7 @@ def _make(own: str, zipapp: str) -> None:
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < 2 * len(code):  # checked before the work, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
-    made = indexed_again(code)
+    made = rebuild_with_index(code)
     if not _is_kept(own):  # two results differ in bytes, and a helper may already run from the first
         write_private(own, made, durable=False)
     if not os.path.exists(zipapp):  # `down` has removed everything meanwhile

@@ -8,7 +8,7 @@ comes first.
 import os
 from typing import Container, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from ..shared.run.log_frames import MOST_PIECES
+from ..shared.run.log_frames import MAX_PIECES
 from ..shared.wire.frames import MAX_BODY
 from .line_times import Hold, LineTimes
 from .order_marks import BEYOND, ERR, OUT, OrderMarks
@@ -130,9 +130,9 @@ class StreamPair:
         )
         if out_time != err_time or any(file.dropped for file in self.files):
             return None
-        order = self.marks.sizes_from(marks, MOST_PIECES)
+        order = self.marks.sizes_from(marks, MAX_PIECES)
         latest = begin[OUT] + len(out), begin[ERR] + len(err)
-        if len(order) < MOST_PIECES and latest == tuple(limits[file.name] for file in self.files):
+        if len(order) < MAX_PIECES and latest == tuple(limits[file.name] for file in self.files):
             order.append(latest)
         woven = weave(self.files, (out, err), order, out_time)
         if woven:

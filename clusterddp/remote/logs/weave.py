@@ -2,7 +2,7 @@
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..shared.run.log_frames import MOST_PIECES
+from ..shared.run.log_frames import MAX_PIECES
 from ..shared.wire.frames import MAX_BODY
 from .output_files import LogChunk, LogFile
 
@@ -60,7 +60,7 @@ def weave(
             break
         if stream == latest:
             sizes[-1] += size
-        elif len(sizes) < MOST_PIECES:
+        elif len(sizes) < MAX_PIECES:
             sizes.append(size)
         else:
             break

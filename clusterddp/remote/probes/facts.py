@@ -60,9 +60,11 @@ def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
 
 def _telling(env: Dict[str, str]) -> Dict[str, str]:
     """The variables that torchrun, NCCL and gloo read; none of them holds a secret."""
-    from ..shared.run.node_env import STALE, STALE_PREFIXES
+    from ..shared.run.node_env import STALE_PREFIXES, STALE_VARIABLES
 
-    names = [name for name in env if name in STALE or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))]
+    names = [
+        name for name in env if name in STALE_VARIABLES or name.startswith((*STALE_PREFIXES, "NCCL_", "GLOO_", "TP_"))
+    ]
     return {name: env[name][:1000] for name in sorted(names)}
 
 

@@ -10,8 +10,8 @@ from typing import Optional
 from ..shared.run.run_state import RunState
 from ..shared.slurm.job_record import NOT_SHARED
 from ..shared.verdict.failures import ended_by_manager
-from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_THE_SCRIPT, STOPPED
-from ..shared.verdict.verdict_record import VerdictRecord, best
+from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_BY_SCRIPT, STOPPED
+from ..shared.verdict.verdict_record import VerdictRecord, best_verdict
 from .job_folder import JobFolder
 
 NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
@@ -93,7 +93,7 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     spools, attempt = folder.spools(), max(1, folder.attempt())
     verdicts = (*(spool.verdict() for spool in spools), *folder.verdicts(start))
     copies = [copy for copy in verdicts if copy and copy.attempt >= attempt]
-    verdict: Optional[VerdictRecord] = best(copies)
+    verdict: Optional[VerdictRecord] = best_verdict(copies)
     if verdict:
         return verdict
     failures = list(folder.failures())
@@ -102,18 +102,16 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
         code = INTERRUPTED if order.reason == CTRL_C else STOPPED
         return slurm_verdict(attempt, RunState.STOPPED, code, "stopped: %s" % order.reason)
     if failures:
-        return slurm_verdict(attempt, RunState.FAILED, NOT_THE_SCRIPT, failures[0])
+        return slurm_verdict(attempt, RunState.FAILED, NOT_BY_SCRIPT, failures[0])
     output = _last_output() if status else b""
     if _MEMORY_EXCEEDED.search(output):
         return slurm_verdict(attempt, RunState.FAILED, OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
     missing = _MISSING_FOLDER.search(output)
     if missing:
         path = (missing[1] or missing[2]).decode(errors="replace")
-        return slurm_verdict(
-            attempt, RunState.FAILED, NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path)
-        )
+        return slurm_verdict(attempt, RunState.FAILED, NOT_BY_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
     return slurm_verdict(
-        attempt, RunState.FAILED, NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status
+        attempt, RunState.FAILED, NOT_BY_SCRIPT, "the job's step ended with %d before any node told why" % status
     )
 
 

@@ -24,7 +24,7 @@ from ..shared.slurm.login_records import (
     read_run_to_submit,
 )
 from ..shared.verdict.failures import ended_by_manager
-from ..shared.verdict.judge import NOT_THE_SCRIPT
+from ..shared.verdict.judge import NOT_BY_SCRIPT
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
 from .batch_end import slurm_verdict
@@ -92,7 +92,7 @@ def submit(request: Request) -> Dict[str, Any]:
             folder.write_submitted("%s_%s" % (job, index) if index else job)
         elif is_unknown:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
-            folder.write_end(slurm_verdict(1, RunState.FAILED, NOT_THE_SCRIPT, NOT_SUBMITTED))
+            folder.write_end(slurm_verdict(1, RunState.FAILED, NOT_BY_SCRIPT, NOT_SUBMITTED))
         else:
             shutil.rmtree(folder.path)
     if is_unknown:

@@ -15,7 +15,7 @@ from ..processes.roster import RosterWriter
 from ..rendezvous.participants import Participants
 from ..shared.run.event_schema import WORKER_STARTED
 from ..shared.run.node_env import STATIC
-from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_TO_COME, NodePlan
+from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_PLACEHOLDER, NodePlan
 from ..shared.run.spool_records import LeftProcess
 from ..spool.layout import Spool
 from ..system import prctl, procfs
@@ -177,7 +177,7 @@ class Children:
         argv = list(self.plan.argv)
         if "--rdzv-endpoint" in argv:
             position = argv.index("--rdzv-endpoint") + 1
-            argv[position] = argv[position].replace(PORT_TO_COME, str(store_port))
+            argv[position] = argv[position].replace(PORT_PLACEHOLDER, str(store_port))
         argv = [self.plan.python, *argv]
         fork = self.forks.pop("agent", None)
         if fork:

@@ -15,8 +15,8 @@ from ..control.messages import EndMessage, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parsed, written
 from ..shared.verdict.judge import judge
-from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fitted
-from ..shared.verdict.verdict_record import VerdictRecord, made, read_verdict
+from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fit
+from ..shared.verdict.verdict_record import VerdictRecord, make_verdict, read_verdict
 from ..system.clock import boot_clock
 from .file_work import FileWork
 from .status_operation import evidence
@@ -152,7 +152,7 @@ class Conclusion:
         now = time.time_ns() - plan.clock_offset_ns
         judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
         code, member = plan.record.code, node.member
-        verdict = made(judgement, ends, missing, writer=plan.host, member=member, code=code, written=now)
+        verdict = make_verdict(judgement, ends, missing, writer=plan.host, member=member, code=code, written=now)
         self._verdict, self._sent_at = verdict, boot_clock()
         if self.control.leading:
             self._parts = verdict_parts(written(verdict))
@@ -194,4 +194,4 @@ def _own_end(node: "NodeParts") -> NodeEnd:
     spool, plan = node.spool, node.plan
     ended = spool.exit_record()
     part = EndedPart(plan.host, spool.attempt, ended, evidence(spool), plan.clock_offset_ns, plan.clock_error_ns)
-    return fitted(end_of(part, member=node.member, workdir=plan.workdir))
+    return fit(end_of(part, member=node.member, workdir=plan.workdir))

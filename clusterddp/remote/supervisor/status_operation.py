@@ -13,9 +13,9 @@ from ..shared.run.run_state import RunState
 from ..shared.schema.record import read_record, written
 from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.failures import Evidence, WorkerError
-from ..shared.verdict.node_end import end_of, fitted
+from ..shared.verdict.node_end import end_of, fit
 from ..shared.verdict.node_report import NodeReport, to_json
-from ..shared.verdict.status_reply import DamagedNode, StatusRequest, changes
+from ..shared.verdict.status_reply import DamagedNode, StatusRequest, without_known_fields
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.quoted import exception_record, output_end
 from ..system.bootstrap import Refused
@@ -41,7 +41,7 @@ def runs(request: Request) -> List[Dict[str, Any]]:
             plan = spool.maybe_plan()
             if plan and _is_asked_for(spool, plan, asked):
                 answer = to_json(describe(spool, plan, brief=asked.brief))
-                replies.append(answer if known is None else changes(answer, known.get(spool.folder) or {}))
+                replies.append(answer if known is None else without_known_fields(answer, known.get(spool.folder) or {}))
         except Refused as damaged:
             replies.append(written(DamagedNode(spool.run, spool.host, str(damaged))))
     return replies
@@ -111,7 +111,7 @@ def _brief(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
     events, verdict, peers = report.events, report.verdict, report.peers
     end = None
     if (report.exit or report.state == RunState.LOST) and not verdict:
-        end = fitted(end_of(_with_evidence(report, spool).part, member=plan.member, workdir=plan.workdir))
+        end = fit(end_of(_with_evidence(report, spool).part, member=plan.member, workdir=plan.workdir))
     started = of_kind(events, WORKER_STARTED)
     output = [event for event in events if event.kind in OUTPUT_EVENTS]
     return report._replace(

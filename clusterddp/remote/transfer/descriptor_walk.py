@@ -9,7 +9,7 @@ import os
 import stat
 from typing import List, Optional, Tuple
 
-from ..shared.workdir.manifest import as_text, on_disk, stands
+from ..shared.workdir.manifest import as_text, exists_in, on_disk
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 
@@ -72,7 +72,7 @@ class FolderTree:
             folder, name = self.locate(path)
         except FileNotFoundError:
             return False
-        return stands(name, folder)
+        return exists_in(name, folder)
 
     def keep_as(self, path: str, kept: str) -> None:
         """Give a file a second name in its folder; what cannot have one, such as a folder, is renamed."""

@@ -14,7 +14,7 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..helper.request import Request
 from ..shared.names import interfaces
-from ..shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming
+from ..shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming
 from ..shared.wire.chunks import CHUNK, Chunk
 from ..shared.wire.frames import Frame
 from ..shared.wire.partial_files import Parts
@@ -165,8 +165,8 @@ class HostToHostChunks:
         chunks: List[Chunk] = []
         try:
             for first, end in ranges:
-                chunks += self._chunks[first : min(end, first + MOST_CHUNKS)]
-                if sum(chunk.size for chunk in chunks) > CHUNK or len(chunks) > MOST_CHUNKS:
+                chunks += self._chunks[first : min(end, first + MAX_CHUNKS)]
+                if sum(chunk.size for chunk in chunks) > CHUNK or len(chunks) > MAX_CHUNKS:
                     break
             else:
                 if chunks:

@@ -15,10 +15,10 @@ import time
 from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from ..shared.wire.chunk_stream import PLAIN, BadStream, Incoming, head
+from ..shared.wire.chunk_stream import PLAIN, BadStream, Incoming, encode_head
 from ..shared.wire.chunks import Chunk
 from ..shared.wire.frames import parse_json
-from ..shared.wire.rate_limit import Pace
+from ..shared.wire.rate_limit import RateLimit
 from ..shared.wire.transfer_frames import Identity, JoinOrder
 from ..system.ports import bind_ports
 from ..system.unproven_connections import UnprovenConnections, end_connection
@@ -51,7 +51,7 @@ class TransferPeers:
             _context(order.identity, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
         )
         self._stored = stored
-        self._pace = Pace(order.rate)
+        self._pace = RateLimit(order.rate)
         self._piece = max(1 << 10, min(_MAX_PIECE, int(order.rate / 4))) if order.rate else _MAX_PIECE
         self._lock = threading.Lock()
         self._closed = False
@@ -185,7 +185,7 @@ class TransferPeers:
         total = sum(chunk.size for chunk in chunks)
         deadline = time.monotonic() + UNIT_TIMEOUT + self._pace.seconds(MAX_UPLOADS * total)
         connection.settimeout(STALL_TIMEOUT)
-        connection.sendall(head(PLAIN, total, [(chunk.digest, chunk.size) for chunk in chunks]))
+        connection.sendall(encode_head(PLAIN, total, [(chunk.digest, chunk.size) for chunk in chunks]))
         for chunk in chunks:
             data = memoryview(read(chunk.digest))
             if len(data) != chunk.size:

@@ -13,11 +13,11 @@ import shutil
 import stat
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from ..shared.wire.chunk_stream import Incoming, bundle, grouped
-from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, content_of, read_at, spans
+from ..shared.wire.chunk_stream import Incoming, bundle, group_chunks
+from ..shared.wire.chunks import CHUNK, Chunk, chunk_spans, chunks_of, content_of, read_at
 from ..shared.wire.frames import parse_json
 from ..shared.workdir import manifest
-from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, leads_down, link_entry, on_disk, stands
+from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, exists_in, leads_down, link_entry, on_disk
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 from .chunk_files import Assembly
@@ -85,7 +85,7 @@ def read_content(workdir: str, path: str) -> Optional[PathContent]:
     else:
         entries = list(_entries_below(disk, name))
     chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
-    return PathContent(manifest.ordered(entries), chunk_lists) if entries else None
+    return PathContent(manifest.sort_entries(entries), chunk_lists) if entries else None
 
 
 def _entries_below(disk: Disk, path: str) -> Iterator[Entry]:
@@ -113,9 +113,9 @@ def bundles(workdir: str, path: str, content: PathContent) -> Iterator[bytes]:
     for entry in content.entries:
         if entry.kind == FILE:
             digests = content.chunk_lists.get(entry.content) or [entry.content]
-            for digest, (offset, _) in zip(digests, spans(entry.size)):
+            for digest, (offset, _) in zip(digests, chunk_spans(entry.size)):
                 source.setdefault(digest, (entry.path, offset))
-    for group in grouped(content.chunks()):
+    for group in group_chunks(content.chunks()):
         group_data = []
         for chunk in group:
             name, offset = source[chunk.digest]
@@ -227,9 +227,9 @@ def _replace(new: bytes, parent: int, path: str) -> None:
     try:
         target = on_disk(name)
         number = 1
-        while stands(target, folder_handle):
+        while exists_in(target, folder_handle):
             backup = target + b".~%d~" % number
-            if not stands(backup, folder_handle):
+            if not exists_in(backup, folder_handle):
                 os.rename(target, backup, src_dir_fd=folder_handle, dst_dir_fd=folder_handle)
             number += 1
         os.rename(new, target, dst_dir_fd=folder_handle)

@@ -7,7 +7,7 @@ from ..shared.wire.chunks import digest_of
 from ..shared.wire.frames import parse_json
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Entry
-from ..shared.workdir.manifest_difference import applied
+from ..shared.workdir.manifest_difference import apply_difference
 from ..system.bootstrap import Refused
 
 AGAIN = "sync again"  # a remedy
@@ -28,7 +28,7 @@ def read_head(incoming: ChunkStream, size: int, chunk_lists: int) -> Tuple[bytes
 def manifest_of(sent: bytes, digest: str, base: bytes = b"") -> bytes:
     """The manifest of ``digest`` from what was sent: its difference from ``base``; raises Refused."""
     try:
-        data = applied(base, sent)
+        data = apply_difference(base, sent)
     except manifest.BadManifest as error:
         raise Refused(str(error), AGAIN) from error
     if digest_of(data) != digest:

@@ -12,10 +12,20 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 from ..helper.request import Request
 from ..shared.schema.record import written
 from ..shared.user_files.file_records import ChunksWanted, PullList, PullRequest
-from ..shared.wire.chunk_stream import bundle, grouped
+from ..shared.wire.chunk_stream import bundle, group_chunks
 from ..shared.wire.chunks import Chunk, content_of, digest_of, read_at
 from ..shared.wire.frames import MAX_BODY
-from ..shared.workdir.manifest import LINK, Disk, Entry, as_text, checked_path, leads_down, on_disk, ordered, stats_of
+from ..shared.workdir.manifest import (
+    LINK,
+    Disk,
+    Entry,
+    as_text,
+    checked_path,
+    leads_down,
+    on_disk,
+    sort_entries,
+    stats_of,
+)
 from ..system.bootstrap import Refused
 from ..workdir.data import DataRecord
 from ..workdir.hashes import StoredHashes
@@ -71,7 +81,7 @@ def _list_files(state: str, order: PullRequest) -> PullList:
         folder=root == path,
         root=as_text(root),
         shared=shared_identity(root),
-        entries=ordered(entries),
+        entries=sort_entries(entries),
         chunks=contents,
         skipped=tuple(skipped),
         others=tuple(start.others) if start else (),
@@ -87,7 +97,7 @@ def pull_read(request: Request) -> None:
     root = on_disk(order.root)
     ranges = [(checked_path(path), int(offset), int(size)) for path, offset, size in order.chunks]
     sizes = [Chunk(str(number), size) for number, (_, _, size) in enumerate(ranges)]
-    for group in grouped(sizes):  # in these, a range's number stands in place of a digest
+    for group in group_chunks(sizes):  # in these, a range's number stands in place of a digest
         group_data = []
         for chunk in group:
             data = _read_range(root, *ranges[int(chunk.digest)])

@@ -16,7 +16,7 @@ from ..shared.schema.record import bulk, field, read_record, record, written
 from ..shared.wire.chunks import content_of, digest_of
 from ..shared.wire.frames import parse_json
 from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
-from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, spliced
+from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, splice
 from ..system.bootstrap import private_folder, write_private
 
 _FORMAT = 3
@@ -86,7 +86,7 @@ class KnownFiles(NamedTuple):
         if cache.manifest is manifest or cache.manifest == manifest:
             return cls(manifest, cache.paths, cache.stats, cache.at, cache.chunk_lists)
         pieces = pieces or pieces_of(difference(cache.manifest, manifest), len(cache.paths))
-        paths, stats = spliced(cache.paths, pieces, path_of), spliced(cache.stats, pieces, lambda _: b"")
+        paths, stats = splice(cache.paths, pieces, path_of), splice(cache.stats, pieces, lambda _: b"")
         return cls(manifest, paths, stats, cache.at, cache.chunk_lists)
 
     @classmethod

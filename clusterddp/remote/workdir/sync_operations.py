@@ -16,7 +16,7 @@ from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, Hashes, as_text, checked_entry, on_disk
-from ..shared.workdir.manifest_difference import left_out, lines_of, pieces_of
+from ..shared.workdir.manifest_difference import dropped_lines, lines_of, pieces_of
 from ..shared.workdir.sync_records import DataThere, HostChanged, StandingVersions, Synced, SyncRequest, WorkdirState
 from ..system.bootstrap import Refused
 from ..transfer.chunk_files import PARTS, Assembly
@@ -266,7 +266,9 @@ def _update_of_all(
     update = WorkdirUpdate(record, entries, lock.check, earlier)
 
     def files_to_prove(began: int, placed: int) -> KnownFiles:
-        seen = {path: hashes for path, hashes in update.disk.seen.items() if hashes[0][2] < began - manifest.RACY}
+        seen = {
+            path: hashes for path, hashes in update.disk.seen.items() if hashes[0][2] < began - manifest.RACY_INTERVAL
+        }
         return KnownFiles.from_disk(sent.manifest, plan, dict(seen, **update.placed), placed)
 
     return update, files_to_prove
@@ -299,7 +301,7 @@ def _update_of_changes(
     cache, lines = record.cache, lines_of(sent.earlier)
     pieces = pieces_of(sent.difference, len(lines))
     added = [checked_entry(manifest.values_of(line)[0]) for line in pieces if isinstance(line, bytes)]
-    numbers = left_out(len(lines), pieces)
+    numbers = dropped_lines(len(lines), pieces)
     dropped = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
     cache_is_of_base = cache is not None and cache.manifest == sent.earlier
     known = KnownFiles.from_cache(cache, sent.manifest, pieces if cache_is_of_base else ())

@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from ..shared.schema.json_text import from_json
 from ..shared.wire.chunks import content_of
-from ..shared.workdir.manifest import LINK, RACY, Disk, Entry, checked_entry, folders_above, stats_of
+from ..shared.workdir.manifest import LINK, RACY_INTERVAL, Disk, Entry, checked_entry, folders_above, stats_of
 from .stat_cache import pack_stats
 
 _FILES_PER_CHECK = 256  # files between two calls of ``check_lock``
@@ -49,7 +49,7 @@ def prove(
         if handle < 0 or not _folders_are_real(handle, paths):
             stats, doubtful = [b""] * len(paths), list(range(len(paths)))
         else:
-            stats, doubtful = _compare_stats(handle, paths, remembered, remembered_at - RACY, check_lock)
+            stats, doubtful = _compare_stats(handle, paths, remembered, remembered_at - RACY_INTERVAL, check_lock)
     finally:
         if handle >= 0:
             os.close(handle)

@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional
 
 from ..shared.workdir.manifest import as_text, on_disk
 from ..shared.workdir.sync_records import SyncRequest
-from ..shared.workdir.workdir_names import is_name, is_named, named
+from ..shared.workdir.workdir_names import is_name, is_named, named_workdir
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
 from ..transfer.descriptor_walk import real_folder
 from .folder_lock import FolderLock, folder_id
@@ -119,7 +119,7 @@ def workdir_path(workdir: str, state: str, name: str = "") -> bytes:
     if name:
         if not is_name(name):
             raise Refused("%r cannot be a folder's name" % name, "use letters, digits, '.', '_' and '-'")
-        root = on_disk(named(as_text(root), name))
+        root = on_disk(named_workdir(as_text(root), name))
     folder, home, own = root + b"/", os.path.realpath(on_disk(home_folder())), os.path.realpath(on_disk(state))
     if root == b"/" or (home + b"/").startswith(folder) or root == own or root.startswith(own + b"/"):
         raise Refused("%s cannot be a workdir" % as_text(root), setting)

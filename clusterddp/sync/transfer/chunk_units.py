@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS
+from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS
 from clusterddp.remote.shared.wire.chunks import CHUNK
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Group:
     def has_room_for(self, number: int, chunk: Chunk) -> bool:
         is_full = self.chunks and self.size + chunk.size > CHUNK
         range_fits = len(self.ranges) < _MAX_RANGES or self.ranges[-1][1] == number
-        return not is_full and len(self.chunks) < MOST_CHUNKS and range_fits
+        return not is_full and len(self.chunks) < MAX_CHUNKS and range_fits
 
     def add(self, number: int, chunk: Chunk) -> None:
         if self.ranges and self.ranges[-1][1] == number:

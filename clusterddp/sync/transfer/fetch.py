@@ -10,8 +10,8 @@ from clusterddp.hosts.answers import PATHS, Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullRequest, read_pull_list
-from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming
-from clusterddp.remote.shared.wire.chunks import Chunk, chunks_of, is_content, spans
+from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming
+from clusterddp.remote.shared.wire.chunks import Chunk, chunk_spans, chunks_of, is_content
 from clusterddp.remote.shared.workdir.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down
 from clusterddp.text.paths import shown
 
@@ -101,7 +101,7 @@ def chunk_locations(entries: Sequence[Entry], chunks: Mapping[str, Sequence[Chun
     found: dict[str, ChunkLocation] = {}
     for entry in entries:
         if entry.kind == FILE:
-            for chunk, (offset, _) in zip(chunks[entry.content], spans(entry.size), strict=True):
+            for chunk, (offset, _) in zip(chunks[entry.content], chunk_spans(entry.size), strict=True):
                 found.setdefault(chunk.digest, ChunkLocation(chunk=chunk, path=entry.path, offset=offset))
     return found
 
@@ -115,8 +115,8 @@ def fetch_chunks(
     fetched or left out. Raises ``HelperError`` if the host sends something else.
     """
     compress = host.entry.connection != "local"
-    for start in range(0, len(locations), MOST_CHUNKS):
-        batch = locations[start : start + MOST_CHUNKS]
+    for start in range(0, len(locations), MAX_CHUNKS):
+        batch = locations[start : start + MAX_CHUNKS]
         requested = [[location.path, location.offset, location.chunk.size] for location in batch]
         frames = host.stream("pull_read", written(ChunksWanted(root, requested, compress)))
         try:

@@ -20,7 +20,7 @@ from clusterddp.errors import SyncError
 from clusterddp.project.user_folders import ForeignLinkError, open_folder
 from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
 from clusterddp.remote.shared.wire.partial_files import Parts, open_parts
-from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, on_disk, stands
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, exists_in, on_disk
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
@@ -163,7 +163,7 @@ class LocalFolder:
             except FileExistsError:
                 return False
             except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or stands(name, folder):
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or exists_in(name, folder):
                     raise
                 os.rename(source, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
                 return True

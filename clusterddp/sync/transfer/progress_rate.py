@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.wire.rate_limit import Pace
+from clusterddp.remote.shared.wire.rate_limit import RateLimit
 from clusterddp.text.units import human_duration, human_size
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Transfer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total = self.done = 0
-        self._pace = Pace(rate, clock)
+        self._pace = RateLimit(rate, clock)
         self._what, self._notify, self._clock = what, notify, clock
         self._began = self._last_report = clock()
         self._lock = threading.Lock()

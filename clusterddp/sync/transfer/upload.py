@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from clusterddp.errors import SyncError
-from clusterddp.remote.shared.wire.chunk_stream import bundle, bundles_of, grouped
-from clusterddp.remote.shared.wire.chunks import Chunk, chunks_of, digest_of, read_at, spans
+from clusterddp.remote.shared.wire.chunk_stream import bundle, bundles_of, group_chunks
+from clusterddp.remote.shared.wire.chunks import Chunk, chunk_spans, chunks_of, digest_of, read_at
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import FILE, on_disk
 from clusterddp.text.paths import shown
@@ -47,7 +47,7 @@ class Files:
         for entry in entries:
             if entry.kind == FILE:
                 digests = chunk_lists.get(entry.content) or (entry.content,)
-                for digest, (offset, _) in zip(digests, spans(entry.size), strict=True):
+                for digest, (offset, _) in zip(digests, chunk_spans(entry.size), strict=True):
                     self._locations.setdefault(digest, (entry, offset))
 
     @classmethod
@@ -125,7 +125,7 @@ class Uploads:
         """
         head = self._manifest if part is None else part
         yield self._computed_once((head, compress), lambda: self._head(head, compress=compress)), 0
-        for group in grouped(needs):
+        for group in group_chunks(needs):
             yield self.bundle(group, compress=compress), sum(chunk.size for chunk in group)
 
     def bundle(self, group: tuple[Chunk, ...], *, compress: bool) -> bytes:

@@ -72,7 +72,7 @@ def test_sources_that_were_written_anew_and_are_the_same_are_not_compiled_again(
     remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = zipapp._bundle.__wrapped__()
-    monkeypatch.setattr(code_archive, "indexed", Mock(side_effect=AssertionError("compiled again")))
+    monkeypatch.setattr(code_archive, "archive_with_index", Mock(side_effect=AssertionError("compiled again")))
     source = remote / "helper" / "loop.py"
     source.write_bytes(source.read_bytes())
     assert zipapp._bundle.__wrapped__() == first
@@ -90,8 +90,8 @@ def test_a_change_that_leaves_size_and_time_of_a_source_is_noticed(remote: Path)
 
 
 def test_threads_that_need_it_at_once_read_and_compile_it_once(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, read = Mock(wraps=code_archive.indexed), Mock(wraps=zipapp._members)
-    monkeypatch.setattr(code_archive, "indexed", made)
+    made, read = Mock(wraps=code_archive.archive_with_index), Mock(wraps=zipapp._members)
+    monkeypatch.setattr(code_archive, "archive_with_index", made)
     monkeypatch.setattr(zipapp, "_members", read)
     monkeypatch.setattr(zipapp, "_bundle", functools.cache(zipapp._bundle.__wrapped__))
     with ThreadPoolExecutor(4) as pool:
@@ -105,7 +105,7 @@ def test_the_environments_word_on_byte_code_beside_modules_is_not_for_what_hosts
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert [name for name in members() if name.endswith("helper/loop.pyc")]
-    monkeypatch.setattr(code_archive, "indexed", Mock(side_effect=AssertionError("compiled again")))
+    monkeypatch.setattr(code_archive, "archive_with_index", Mock(side_effect=AssertionError("compiled again")))
     assert zipapp._bundle.__wrapped__().index
     assert len(list((remote / "__pycache__").iterdir())) == 1
 
@@ -125,7 +125,7 @@ def test_where_the_package_cannot_be_written_byte_code_is_kept_in_the_users_cach
     assert first.index
     (kept,) = read_only.iterdir()
     assert [path.stat().st_mode & 0o777 for path in (kept, read_only, read_only.parent)] == [0o600, 0o700, 0o700]
-    monkeypatch.setattr(code_archive, "indexed", Mock(side_effect=AssertionError("compiled again")))
+    monkeypatch.setattr(code_archive, "archive_with_index", Mock(side_effect=AssertionError("compiled again")))
     monkeypatch.setattr(zipapp, "_members", Mock(side_effect=AssertionError("read again")))
     assert zipapp._bundle.__wrapped__() == first
 

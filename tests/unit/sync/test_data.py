@@ -329,7 +329,7 @@ def test_only_data_that_changed_is_read_again(root: Path, host: FakeHost, monkey
         return disks[-1]
 
     monkeypatch.setattr(DataRecord, "disk", seen)
-    monkeypatch.setattr(manifest, "RACY", 0)
+    monkeypatch.setattr(manifest, "RACY_INTERVAL", 0)
     synced(root, host)
     write(host.workdir, **{"set/3.bin": "changed"})
     disks.clear()

@@ -140,7 +140,7 @@ def test_no_accepted_path_or_link_leads_out(path: str, target: str) -> None:
 @example([("[", "],["), ("],[", "a,")])
 @given(st.lists(st.tuples(st.text('a"\\[],\n', min_size=1), st.text('a"\\[],')), max_size=4))
 def test_a_manifest_is_a_line_an_entry_whatever_the_names(pairs: list[tuple[str, str]]) -> None:
-    entries = manifest.ordered(manifest.link_entry(path, target) for path, target in pairs)
+    entries = manifest.sort_entries(manifest.link_entry(path, target) for path, target in pairs)
     lines = [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries]
     assert manifest.encode(entries) == b"".join(lines)
 

@@ -17,10 +17,12 @@ _UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, an
 
 def pyc(source: bytes, name: str) -> bytes:
     """Compile a module to the bytes of its ``.pyc`` file; tracebacks show ``name``."""
-    return importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(compiled(source, name))
+    return (
+        importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(compile_module(source, name))
+    )
 
 
-def compiled(source: bytes, name: str) -> CodeType:
+def compile_module(source: bytes, name: str) -> CodeType:
     """Compile a module's source, without types, to a code object."""
     module = without_types(ast.parse(source, name))
     return compile(module, name, "exec", dont_inherit=True, optimize=2)
@@ -30,9 +32,9 @@ def without_types(module: ast.Module) -> ast.Module:
     """Remove what only a type checker reads from a module; its behaviour stays the same."""
     typing = {alias.asname or alias.name for node in _typing_imports(module) for alias in node.names}
     for node in module.body:
-        if isinstance(node, ast.Assign) and _made_by(node.value, typing):
+        if isinstance(node, ast.Assign) and _is_made_by(node.value, typing):
             node.value = ast.copy_location(ast.Constant(None), node.value)
-    _Untyped(typing).visit(module)
+    _TypeRemover(typing).visit(module)
     used = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
     for imported in _typing_imports(module):
         named = any(alias.name == "NamedTuple" for alias in imported.names)
@@ -51,13 +53,15 @@ def _typing_imports(module: ast.Module) -> List[ast.ImportFrom]:
     return [one for one in module.body if isinstance(one, ast.ImportFrom) and one.module == "typing" and not one.level]
 
 
-def _made_by(value: ast.expr, names: Set[str]) -> bool:
+def _is_made_by(value: ast.expr, names: Set[str]) -> bool:
     """Whether an expression, like ``Dict[str, Any]`` or ``TypeVar("T")``, is made by a name from ``typing``."""
     maker = value.value if isinstance(value, ast.Subscript) else value.func if isinstance(value, ast.Call) else None
     return isinstance(maker, ast.Name) and maker.id in names
 
 
-class _Untyped(ast.NodeTransformer):
+class _TypeRemover(ast.NodeTransformer):
+    """Removes annotations, type checkers' branches and base classes from ``typing``, whose names are given."""
+
     def __init__(self, typing: Set[str]) -> None:
         self.typing = typing
 

@@ -25,7 +25,7 @@ def archive(members: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def indexed(members: Mapping[str, bytes], package: str) -> Tuple[bytes, Tuple[int, int, bytes]]:
+def archive_with_index(members: Mapping[str, bytes], package: str) -> Tuple[bytes, Tuple[int, int, bytes]]:
     """Pack files with byte code for ``package``; return the archive, and its index's offset, size and sha256."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
@@ -33,7 +33,7 @@ def indexed(members: Mapping[str, bytes], package: str) -> Tuple[bytes, Tuple[in
     return buffer.getvalue(), spot
 
 
-def indexed_again(zipapp: bytes) -> bytes:
+def rebuild_with_index(zipapp: bytes) -> bytes:
     """Repack a zipapp with byte code for this Python version and a trailer that locates the index.
 
     Raises ValueError, SyntaxError, StopIteration or zipfile.BadZipFile if the file is no zipapp of ours.
@@ -50,14 +50,15 @@ def indexed_again(zipapp: bytes) -> bytes:
 
 
 def is_whole(zipapp: bytes) -> bool:
-    """Whether the content of a zipapp made by ``indexed_again`` matches the digest at its end."""
+    """Whether the content of a zipapp made by ``rebuild_with_index`` matches the digest at its end."""
     return hashlib.sha256(zipapp[:-TRAILER]).digest() == zipapp[-32:]
 
 
 def _write_indexed(
     made: zipfile.ZipFile, buffer: io.BytesIO, members: Mapping[str, bytes], package: str
 ) -> Tuple[int, int, bytes]:
-    from .byte_code import compiled, pyc  # a process that only reads archives compiles nothing
+    """Write files, byte code and index into an archive; return the index's offset in it, size and sha256."""
+    from .byte_code import compile_module, pyc  # a process that only reads archives compiles nothing
 
     sources = {name: data for name, data in members.items() if name.startswith(package + "/") and name.endswith(".py")}
     made_code = {name + "c": pyc(data, name) for name, data in sources.items()}
@@ -72,7 +73,7 @@ def _write_indexed(
         for name, data in made_code.items()
     }
     finder = "%s/%s" % (package, FINDER)
-    index = marshal.dumps((compiled(members[finder], finder), modules))
+    index = marshal.dumps((compile_module(members[finder], finder), modules))
     offset = buffer.tell() + _LOCAL_HEADER + len(INDEX)
     _write(made, {INDEX: index}, zipfile.ZIP_STORED)
     return offset, len(index), hashlib.sha256(index).digest()

@@ -8,12 +8,12 @@ from ..schema.record import by_key, checked, field, nullable, one_of, record
 
 VERSION = re.compile(r"3\.[0-9]{1,2}\.[0-9a-z+]{1,20}")
 MACHINE = re.compile(r"[A-Za-z0-9_]{1,40}")
-MOST = 200  # the largest number in a version: a tag is made for every number below it
+MAX_VERSION_NUMBER = 200  # the largest number in a version: a tag is made for every number below it
 
 
 def _libc_version(fields: Fields, name: str) -> Tuple[int, int]:
     major, minor = fields.pair(name)
-    if max(major, minor) > MOST:
+    if max(major, minor) > MAX_VERSION_NUMBER:
         raise fields.wrong(name, (major, minor), "a version")
     return major, minor
 

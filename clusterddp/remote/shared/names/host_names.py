@@ -6,7 +6,7 @@ from typing import Iterable, List, Sequence, Union
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
 
 
-def in_order(names: Iterable[str]) -> List[str]:
+def sorted_names(names: Iterable[str]) -> List[str]:
     """Sort names by their numbers: ``gpu9`` before ``gpu10``."""
     return sorted(names, key=_pieces)
 
@@ -28,6 +28,7 @@ def folded_words(names: Sequence[str]) -> List[str]:
 
 
 def _follows(before: str, name: str) -> bool:
+    """Whether a name has the next number after another's, and is otherwise the same."""
     one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
     if not one or not other or (one[1], one[3]) != (other[1], other[3]) or int(other[2]) != int(one[2]) + 1:
         return False
@@ -36,6 +37,7 @@ def _follows(before: str, name: str) -> bool:
 
 
 def _words(run: Sequence[str]) -> Sequence[str]:
+    """Consecutive names as a range; one or two names stay as they are."""
     first, last = _NUMBERED.fullmatch(run[0]), _NUMBERED.fullmatch(run[-1])
     if len(run) < 3 or not first or not last:
         return run
@@ -45,5 +47,6 @@ def _words(run: Sequence[str]) -> Sequence[str]:
 
 
 def _pieces(name: str) -> List[Union[int, str]]:
+    """A name as text and numbers in turn, to sort by."""
     pieces = re.split("([0-9]{1,9})", name)  # every second one is a number
     return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)]

@@ -42,11 +42,11 @@ def addresses() -> List[InterfaceAddress]:
     """List all IPv4 and stable global IPv6 addresses; raises OSError if the kernel does not answer."""
     links = _links()
     found = []
-    for body in _dump(_GETADDR, struct.pack("=BBBBI", socket.AF_UNSPEC, 0, 0, 0, 0)):
+    for body in _query_kernel(_GETADDR, struct.pack("=BBBBI", socket.AF_UNSPEC, 0, 0, 0, 0)):
         family, prefix, flags, scope, index = struct.unpack_from("=BBBBI", body)
         attributes = dict(_attributes(body[8:]))
         raw = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS)
-        if raw is None or index not in links or not _wanted(family, flags, scope):
+        if raw is None or index not in links or not _is_stable(family, flags, scope):
             continue
         number = 4 if family == socket.AF_INET else 6
         found.append(InterfaceAddress(*links[index], socket.inet_ntop(family, raw), number, prefix))
@@ -69,7 +69,8 @@ def ephemeral_range() -> List[int]:
         return [32768, 60999]
 
 
-def _wanted(family: int, flags: int, scope: int) -> bool:
+def _is_stable(family: int, flags: int, scope: int) -> bool:
+    """Whether it is an IPv4 address, or a global IPv6 one that is usable and stays."""
     if family == socket.AF_INET:
         return True
     return family == socket.AF_INET6 and scope == _SCOPE_GLOBAL and not flags & _IFA_UNSTEADY
@@ -78,7 +79,7 @@ def _wanted(family: int, flags: int, scope: int) -> bool:
 def _links() -> Dict[int, Tuple[str, int, bool, Optional[int]]]:
     """Map the kernel's interface indices to name, MTU, whether it is up, and speed."""
     links = {}
-    for body in _dump(_GETLINK, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)):
+    for body in _query_kernel(_GETLINK, struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)):
         _, _, index, flags, _ = struct.unpack_from("=BxHiII", body)
         attributes = dict(_attributes(body[16:]))
         name = attributes.get(_IFLA_IFNAME, b"").rstrip(b"\0").decode("utf-8", "replace")
@@ -89,7 +90,7 @@ def _links() -> Dict[int, Tuple[str, int, bool, Optional[int]]]:
     return links
 
 
-def _dump(kind: int, body: bytes) -> Iterator[bytes]:
+def _query_kernel(kind: int, body: bytes) -> Iterator[bytes]:
     """Send one netlink dump request and yield the bodies of the replies."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as netlink:
         netlink.settimeout(5)
@@ -107,6 +108,7 @@ def _dump(kind: int, body: bytes) -> Iterator[bytes]:
 
 
 def _messages(data: bytes) -> Iterator[Tuple[int, bytes]]:
+    """Split a netlink reply into messages: type and body of each."""
     start = 0
     while start + 16 <= len(data):
         size, kind = struct.unpack_from("=IH", data, start)
@@ -115,6 +117,7 @@ def _messages(data: bytes) -> Iterator[Tuple[int, bytes]]:
 
 
 def _attributes(data: bytes) -> Iterator[Tuple[int, bytes]]:
+    """Split a netlink message's attributes: type and value of each."""
     start = 0
     while start + 4 <= len(data):
         size, kind = struct.unpack_from("=HH", data, start)

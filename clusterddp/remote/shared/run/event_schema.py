@@ -8,7 +8,7 @@ unknown kinds, and unknown fields, come from a newer version and are kept in ``m
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import MOST, field, plain, readers_of, record
+from ..schema.record import MAX_LENGTH, field, plain, readers_of, record
 
 WORKER_STARTED, WORKER_EXITED, AGENT_EXITED, STOPPING = "worker_started", "worker_exited", "agent_exited", "stopping"
 
@@ -78,7 +78,7 @@ EVENTS: Mapping[str, Tuple[str, ...]] = {
 
 def read_event(data: Any) -> NodeEvent:
     """Read an event from its JSON object; raises DamagedError."""
-    fields, readers = Fields(data, "event.", most=MOST), readers_of(NodeEvent)
+    fields, readers = Fields(data, "event.", most=MAX_LENGTH), readers_of(NodeEvent)
     kind = fields.text("event")
     names = EVENTS.get(kind, ())
     found = {name: readers[name](fields, name) for name in names if fields.given(name) or name not in OPTIONAL}

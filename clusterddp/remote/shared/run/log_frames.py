@@ -14,5 +14,5 @@ and of its other stream in turn; ``second`` has ``offset``, ``next`` and ``time`
 import re
 
 RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # a run's id
-MOST_ATTEMPT = 1 << 20
-MOST_PIECES = 400  # of a frame; their sizes fit into its header
+MAX_ATTEMPT = 1 << 20
+MAX_PIECES = 400  # of a frame; their sizes fit into its header

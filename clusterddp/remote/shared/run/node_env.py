@@ -11,7 +11,7 @@ from .host_settings import HostSettings
 from .run_settings import RunSettings
 
 # Left over from another launcher or torchrun on this host, these would steer ours.
-STALE = {
+STALE_VARIABLES = {
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "PYTHON_EXEC",
 }  # fmt: skip
@@ -21,10 +21,10 @@ STATIC = "static"  # a rendezvous backend: rank 0's agent has the store, ranks a
 JOIN_TIMEOUT = 300  # seconds an agent waits for the other nodes
 READ_TIMEOUT = 60  # seconds an agent waits for the store to answer
 # For c10d only; our own rendezvous does not use them.
-LAST_CALL = 3  # seconds an elastic start waits for more than MIN nodes; c10d's default is 30
-BEAT, BEATS = 2, 3  # seconds between two heartbeats; how many may be missed
-TIGHT_KEEP_ALIVE = BEAT * BEATS
-KEEP_ALIVE = 15  # c10d's default
+LAST_CALL_TIMEOUT = 3  # seconds an elastic start waits for more than MIN nodes; c10d's default is 30
+HEARTBEAT_INTERVAL, MAX_MISSED_HEARTBEATS = 2, 3  # seconds between two heartbeats; how many may be missed
+TIGHT_HEARTBEAT_TIMEOUT = HEARTBEAT_INTERVAL * MAX_MISSED_HEARTBEATS
+HEARTBEAT_TIMEOUT = 15  # c10d's default
 
 
 THREADS = "OMP_NUM_THREADS"
@@ -33,7 +33,9 @@ PROBED = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", THREAD
 
 def without_other_launchers(environment: Mapping[str, str]) -> Dict[str, str]:
     """Remove the variables that another launcher or torchrun has left in an environment."""
-    return {n: value for n, value in environment.items() if n not in STALE and not n.startswith(STALE_PREFIXES)}
+    return {
+        n: value for n, value in environment.items() if n not in STALE_VARIABLES and not n.startswith(STALE_PREFIXES)
+    }
 
 
 class Node(NamedTuple):
@@ -93,12 +95,12 @@ def rendezvous_conf(*, elastic: bool, tight: bool) -> str:
     """Build torchrun's --rdzv-conf; a torch version ignores the keys it does not know."""
     conf = "is_host=false,join_timeout=%d,read_timeout=%d" % (JOIN_TIMEOUT, READ_TIMEOUT)
     if elastic:
-        conf += ",last_call_timeout=%d" % LAST_CALL
+        conf += ",last_call_timeout=%d" % LAST_CALL_TIMEOUT
     if elastic and tight:
-        conf += ",keep_alive_interval=%d,keep_alive_max_attempt=%d" % (BEAT, BEATS)
+        conf += ",keep_alive_interval=%d,keep_alive_max_attempt=%d" % (HEARTBEAT_INTERVAL, MAX_MISSED_HEARTBEATS)
     return conf
 
 
-def yielding(settings: RunSettings, node: Node) -> Tuple[str, ...]:
-    """The probed variables that the user has not set; the host's own environment or a setup line overrides them."""
+def yielding_variables(settings: RunSettings, node: Node) -> Tuple[str, ...]:
+    """The probed variables that the user has not set: a value in the host's environment or setup lines wins."""
     return tuple(sorted(PROBED - set(settings.env) - set(node.env)))

@@ -8,13 +8,13 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..schema.fields import DamagedError, Fields
 from ..schema.record import by_key, field, many, maybe, nested, read_record, record
 from .host_settings import HostSettings
-from .node_env import STATIC, Node, node_environment, yielding
+from .node_env import STATIC, Node, node_environment, yielding_variables
 from .run_record import RunRecord
 from .run_settings import RunSettings
 
 BACKEND = "clusterddp"  # the name behind --rdzv-backend
 OLDEST_TORCH = (2, 6)  # the first that looks for such entry points
-PORT_TO_COME = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
+PORT_PLACEHOLDER = "{port}"  # in a plan's --rdzv-endpoint, until the port of the store is known
 PLAN, PEERS, SUPERVISOR, SECRETS = "plan.json", "peers.json", "supervisor.json", "secrets.json"  # in a spool
 PARTICIPANTS = "CLUSTERDDP_PARTICIPANTS"  # in the agent's environment: the descriptor of its supervisor's socket
 FORK_SOCKET = "fork.sock"  # the fork server's, in the spool
@@ -75,7 +75,7 @@ class NodePlan(NamedTuple):
     standby: bool = field(Fields.flag, default=False)  # a spare
     joined: bool = field(Fields.flag, default=False)  # after the start
     settings: RunSettings = field(nested(RunSettings), default=RunSettings())
-    # variables of ``env`` that a value of the host wins over
+    # variables of ``env`` for which a value in the host's environment or setup lines wins
     yielding: Tuple[str, ...] = field(Fields.texts, default=())
     store_member: int = field(Fields.number, default=0)
     host_settings: HostSettings = field(nested(HostSettings), default=HostSettings())
@@ -115,8 +115,8 @@ def with_peer(plan: NodePlan, peer: Peer) -> NodePlan:
     return plan._replace(peers=(*plan.peers, peer), members=(*plan.members, len(plan.peers)))
 
 
-def part_of(plan: NodePlan, node: Node, member: int) -> NodePlan:
-    """The plan with what the node at one member index has of its own; how many there are stays as it is."""
+def plan_for_node(plan: NodePlan, node: Node, member: int) -> NodePlan:
+    """Fill in what concerns one node alone, at its member index; the number of nodes stays as it is."""
     return plan._replace(
         node="%d-%s" % (member, node.host),
         node_rank=member,
@@ -124,7 +124,7 @@ def part_of(plan: NodePlan, node: Node, member: int) -> NodePlan:
         host=node.host,
         python=node.python,
         env=node_environment(plan.run, plan.settings, node),
-        yielding=yielding(plan.settings, node),
+        yielding=yielding_variables(plan.settings, node),
         host_settings=node.settings,
         workdir=node.workdir,
         cwd=node.cwd,
@@ -137,7 +137,7 @@ def part_of(plan: NodePlan, node: Node, member: int) -> NodePlan:
 
 def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
     """The plan of a host that joins a run, with the next member index, from the plan of any other node."""
-    return part_of(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
+    return plan_for_node(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
         joined=True,
         standby=False,
         store=None,
@@ -149,7 +149,10 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
 
 
 def next_plan(plan: NodePlan, attempt: int, members: Sequence[int], store: int) -> NodePlan:
-    """A node's plan of the next attempt, from its last one."""
+    """A node's plan of the next attempt, from its last one.
+
+    ``members`` are the member indices that take part, ``store`` is the one whose node has the rendezvous store.
+    """
     members = list(members)
     if plan.settings.rdzv_backend == STATIC and store in members:  # rank 0's agent has the store
         members = [store, *(member for member in members if member != store)]
@@ -157,7 +160,7 @@ def next_plan(plan: NodePlan, attempt: int, members: Sequence[int], store: int) 
     peers = [plan.peers[member] for member in members]
     world = sum(peer.nproc for peer in peers)
     address = plan.peers[store].address
-    endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
+    endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_PLACEHOLDER)
     argv = list(plan.argv)
     for option, value in (("--rdzv-id", "%s.%d" % (plan.run, attempt)), ("--rdzv-endpoint", endpoint)):
         if option in argv:

@@ -4,7 +4,7 @@ import re
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from .node_env import Node
-from .plan import BACKEND, OLDEST_TORCH, PORT_TO_COME, NodePlan, Peer, StorePlan, part_of
+from .plan import BACKEND, OLDEST_TORCH, PORT_PLACEHOLDER, NodePlan, Peer, StorePlan, plan_for_node
 from .run_record import RunRecord
 
 AUTO = "auto"
@@ -18,12 +18,12 @@ def choose_backend(wanted: str, torch_versions: Sequence[str], states: Sequence[
     """
     if wanted != AUTO:
         return wanted
-    fits = all(release(version) >= OLDEST_TORCH for version in torch_versions)
+    fits = all(torch_release(version) >= OLDEST_TORCH for version in torch_versions)
     findable = all(":" not in state for state in states)  # PYTHONPATH cannot say such a path
     return BACKEND if fits and findable else "c10d"
 
 
-def release(version: str) -> Tuple[int, ...]:
+def torch_release(version: str) -> Tuple[int, ...]:
     """The first two numbers of a version; ``(0, 0)`` where there are none."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
@@ -40,18 +40,18 @@ def placed_plan(
     node, count = nodes[member], len(nodes)
     address = nodes[0].address
     elastic = plan.settings.elastic
-    endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_TO_COME)
+    endpoint = "%s:%s" % ("[%s]" % address if ":" in address else address, PORT_PLACEHOLDER)
     options = {"--rdzv-id": "%s.%d" % (plan.run, attempt), "--rdzv-backend": backend, "--rdzv-endpoint": endpoint}
     if not elastic:
         options["--nnodes"] = str(count)
     least = plan.settings.min_nodes if elastic else count
-    return part_of(plan, node, member)._replace(
+    return plan_for_node(plan, node, member)._replace(
         attempt=attempt,
         nnodes=count,
         argv=_with_options(plan.argv, options),
         world_size=sum(one.nproc for one in nodes),
         store=StorePlan(address) if member == 0 else None,
-        record=_record(plan.record, nodes, least, about),
+        record=_placed_record(plan.record, nodes, least, about),
         members=tuple(range(count)),
         peers=tuple(map(Peer.of, nodes)),
         settings=plan.settings._replace(
@@ -68,7 +68,7 @@ def _with_options(argv: Sequence[str], options: Dict[str, str]) -> Tuple[str, ..
     return tuple(arguments)
 
 
-def _record(record: RunRecord, nodes: Sequence[Node], least: int, about: Mapping[str, Any]) -> RunRecord:
+def _placed_record(record: RunRecord, nodes: Sequence[Node], least: int, about: Mapping[str, Any]) -> RunRecord:
     return record._replace(
         hosts=tuple(node.host for node in nodes),
         world_size=sum(node.nproc for node in nodes),

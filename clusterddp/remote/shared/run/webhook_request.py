@@ -11,13 +11,13 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from .run_record import RunRecord
 from .run_state import ENDED_STATES, end_event
 
-ENDS = [end_event(state) for state in ENDED_STATES]  # events that are the last of a run
+END_EVENTS = [end_event(state) for state in ENDED_STATES]  # events that are the last of a run
 
 
 def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> Dict[str, Any]:
     """One event of a run as it is sent: what happened, and in which run.
 
-    ``record`` is that of the run's latest attempt, without secret values. If ``event`` is one of ``ENDS`` it is the
+    ``record`` is that of the run's latest attempt, without secret values. If ``event`` is one of END_EVENTS it is the
     run's end, and the line ``text`` is the verdict. ``now`` is when it happened, in ns by the operator's clock.
     """
     return {
@@ -26,7 +26,7 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
         "text": text,
         "name": record.name,
         "script": record.script,
-        "verdict": text if event in ENDS else None,
+        "verdict": text if event in END_EVENTS else None,
         "duration": None if record.started is None else round(max(0, now - record.started) / 1e9, 1),
         "hosts": list(record.hosts),
     }
@@ -34,7 +34,7 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
 
 def request_of(url: str, notice: Mapping[str, Any]) -> urllib.request.Request:
     """A POST of ``notice`` as JSON. User and password of the URL go as Basic authorization, which no redirect has."""
-    plain, authorization = _parted(url)
+    plain, authorization = _split_account(url)
     head = {"Content-Type": "application/json"}
     request = urllib.request.Request(plain, json.dumps(notice).encode(), head)  # noqa: S310 - http or https alone
     if authorization:
@@ -43,7 +43,10 @@ def request_of(url: str, notice: Mapping[str, Any]) -> urllib.request.Request:
 
 
 def post(url: str, notice: Mapping[str, Any], patience: float) -> Tuple[str, bool]:
-    """Send it as JSON; why it failed (empty: it did not; never with the URL), and whether another try may help."""
+    """Send a notice as JSON; ``patience`` is the timeout in seconds.
+
+    Returns why it failed (empty if it did not; never with the URL), and whether another try may help.
+    """
     try:
         with urllib.request.urlopen(request_of(url, notice), timeout=patience):  # noqa: S310 - http or https alone
             return "", False
@@ -58,14 +61,14 @@ def post(url: str, notice: Mapping[str, Any], patience: float) -> Tuple[str, boo
 def secrets_of(url: str) -> Tuple[str, ...]:
     """The parts of a URL that no log may contain: the URL itself, and its user's password and authorization."""
     try:
-        _, authorization = _parted(url)
+        _, authorization = _split_account(url)
         password = urlsplit(url).password or ""
     except ValueError:
         return (url,)
     return tuple(filter(None, (url, password, unquote(password), authorization)))
 
 
-def _parted(url: str) -> Tuple[str, str]:
+def _split_account(url: str) -> Tuple[str, str]:
     """A URL without user and password, and these as Basic authorization writes them; empty where there are none."""
     parts = urlsplit(url)
     account, at, host = parts.netloc.rpartition("@")

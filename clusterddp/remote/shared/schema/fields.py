@@ -10,7 +10,7 @@ from typing import Any, Callable, Container, Dict, List, Optional, Tuple, TypeVa
 
 T = TypeVar("T")
 
-MOST = 4096  # items of a list, characters of a text; no genuine value is longer
+MAX_LENGTH = 4096  # items of a list, characters of a text; no genuine value is longer
 
 
 class DamagedError(ValueError):
@@ -25,7 +25,7 @@ class Fields:
     """
 
     def __init__(
-        self, data: Any, prefix: str = "", error: Callable[[str], Exception] = DamagedError, most: int = MOST
+        self, data: Any, prefix: str = "", error: Callable[[str], Exception] = DamagedError, most: int = MAX_LENGTH
     ) -> None:
         self.prefix, self._error, self._most = prefix, error, most
         if type(data) is not dict:

@@ -71,7 +71,7 @@ def _encodable_text(text: str, paths: bool) -> str:
 
 
 class _Reading:
-    """The attributes that the C scanner reads, named as in json.JSONDecoder."""
+    """The settings of the C scanner, named as in json.JSONDecoder, which reads them as attributes."""
 
     strict = True
     object_hook = None
@@ -106,7 +106,7 @@ def _no_json(value: object) -> Any:
     raise TypeError("a %s cannot be JSON" % type(value).__name__)
 
 
-def _made() -> "Tuple[Optional[Callable[[str, int], Any]], Optional[Callable[[Any, int], Any]]]":
+def _c_functions() -> "Tuple[Optional[Callable[[str, int], Any]], Optional[Callable[[Any, int], Any]]]":
     """The C scanner and encoder, or None for both."""
     try:
         from _json import encode_basestring_ascii, make_encoder, make_scanner
@@ -119,4 +119,4 @@ def _made() -> "Tuple[Optional[Callable[[str, int], Any]], Optional[Callable[[An
         return None, None
 
 
-_scan, _encode = _made()
+_scan, _encode = _c_functions()

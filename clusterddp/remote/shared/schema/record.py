@@ -25,8 +25,8 @@ T = TypeVar("T")
 Kind = TypeVar("Kind", bound=Type[Any])
 Reader = Callable[[Fields, str], T]  # (the fields, a name) → its value: a method of Fields, or one made below
 
-MOST = 1 << 20  # items of a list, characters of a text: a command line may be long
-NEEDED: Any = object()  # the default of a field that has none
+MAX_LENGTH = 1 << 20  # items of a list, characters of a text: a command line may be long
+NO_DEFAULT: Any = object()  # the default of a field that has none
 
 
 class FieldSpec(NamedTuple):
@@ -37,13 +37,13 @@ class FieldSpec(NamedTuple):
     as_is: bool = False  # its value is JSON already
 
 
-def field(read: Reader[T], *, default: T = NEEDED) -> T:
+def field(read: Reader[T], *, default: T = NO_DEFAULT) -> T:
     """Declare a record's field: how it is read, and what it is where it is missing, which else it may not be."""
     return FieldSpec(read, default)  # type: ignore[return-value]
 
 
-def bulk(read: Reader[T], *, default: T = NEEDED) -> T:
-    """Declare a record's field that may hold very many plain JSON values: it is written as it is, item by item never.
+def bulk(read: Reader[T], *, default: T = NO_DEFAULT) -> T:
+    """Declare a record's field that may hold very many plain JSON values: it is written without a walk through them.
 
     Read it with ``Fields.long_list``, ``Fields.long_texts`` or ``Fields.raw``.
     """
@@ -58,7 +58,7 @@ def record(kind: Kind) -> Kind:
     given: Mapping[str, Any] = kind._field_defaults
     readers = {name: spec.read for name, spec in given.items() if type(spec) is FieldSpec}
     values = {name: spec.default if name in readers else spec for name, spec in given.items()}
-    defaults = {name: value for name, value in values.items() if value is not NEEDED}
+    defaults = {name: value for name, value in values.items() if value is not NO_DEFAULT}
     if {*kind._fields} - {*readers} - {"more"}:
         raise TypeError("%s has a field without a reader" % kind.__name__)
     if tuple(defaults) != kind._fields[len(kind._fields) - len(defaults) :]:
@@ -71,12 +71,12 @@ def record(kind: Kind) -> Kind:
 
 def read_record(kind: Type[T], data: Any, name: str) -> T:
     """A record of class ``kind`` from its JSON object, which errors call ``name``; raises DamagedError."""
-    return record_in(Fields(data, name + ".", most=MOST), kind)
+    return record_in(Fields(data, name + ".", most=MAX_LENGTH), kind)
 
 
 def read_records(kind: Type[T], data: Any, place: str) -> Tuple[T, ...]:
     """Records of class ``kind`` from a JSON list; raises DamagedError if one, or the list, is no such thing."""
-    return many(kind)(Fields({place: data}, most=MOST), place)
+    return many(kind)(Fields({place: data}, most=MAX_LENGTH), place)
 
 
 def readers_of(kind: Type[Any]) -> Mapping[str, Reader[Any]]:

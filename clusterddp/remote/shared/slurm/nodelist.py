@@ -3,9 +3,9 @@
 import re
 from typing import List, Tuple
 
-MOST = 1 << 16  # names; a longer list is refused
-WIDEST = 9  # digits of a number
-DEEPEST = 8  # brackets in one name
+MAX_NODES = 1 << 16  # names; a longer list is refused
+MAX_DIGITS = 9  # digits of a number
+MAX_BRACKETS = 8  # brackets in one name
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _PART = re.compile(r"[^\[\],\s]*(?:\[[0-9,-]*\][^\[\],\s]*)*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -20,8 +20,8 @@ def expand_nodelist(text: str) -> Tuple[str, ...]:
         if not part or not part.group():
             raise ValueError("%r is no list of nodes" % text[:80])
         names += _expand(part.group())
-        if len(names) > MOST:
-            raise ValueError("a list of more than %d nodes" % MOST)
+        if len(names) > MAX_NODES:
+            raise ValueError("a list of more than %d nodes" % MAX_NODES)
         offset = part.end()
         if text[offset : offset + 1] == ",":
             offset += 1
@@ -37,15 +37,15 @@ def _expand(part: str) -> List[str]:
     before, bracket, rest = part.partition("[")
     if not bracket:
         return [part]
-    if part.count("[") > DEEPEST:
+    if part.count("[") > MAX_BRACKETS:
         raise ValueError("%r is no name of nodes" % part[:80])
     inside, _, after = rest.partition("]")
     tails = _expand(after)
     numbers: List[str] = []
     for item in inside.split(","):
         numbers += _numbers(item)
-        if len(numbers) * len(tails) > MOST:
-            raise ValueError("a list of more than %d nodes" % MOST)
+        if len(numbers) * len(tails) > MAX_NODES:
+            raise ValueError("a list of more than %d nodes" % MAX_NODES)
     return [before + number + tail for number in numbers for tail in tails]
 
 
@@ -55,6 +55,6 @@ def _numbers(text: str) -> List[str]:
     if not found:
         raise ValueError("%r is no range of numbers" % text[:80])
     first, last = found.group(1), found.group(2) or found.group(1)
-    if max(len(first), len(last)) > WIDEST or not int(first) <= int(last) < int(first) + MOST:
+    if max(len(first), len(last)) > MAX_DIGITS or not int(first) <= int(last) < int(first) + MAX_NODES:
         raise ValueError("%r is no range of numbers" % text[:80])
     return ["%0*d" % (len(first), number) for number in range(int(first), int(last) + 1)]

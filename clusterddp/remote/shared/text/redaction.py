@@ -14,10 +14,10 @@ import re
 from typing import Any, Iterable, Iterator, List, Set, Tuple
 
 HIDDEN = "********"
-LEAST = 6  # letters of a value, or of a line of one: a shorter one occurs in too many words by chance
-PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text
+MIN_SECRET = 6  # letters of a value, or of a line of one: a shorter one occurs in too many words by chance
+MIN_PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text; shorter ones stay
 ELLIPSIS = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
-MOST_ELLIPSES = 200  # most that are examined; a text of ours has one or two
+MAX_ELLIPSES = 200  # most that are examined; a text of ours has one or two
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -27,10 +27,10 @@ class Redaction:
     Values shorter than ``least`` stay in the text, and so do lines shorter than LEAST of a value with several lines.
     """
 
-    def __init__(self, values: Iterable[str], least: int = LEAST) -> None:
+    def __init__(self, values: Iterable[str], least: int = MIN_SECRET) -> None:
         forms: Set[str] = set()
         for value in values:
-            forms.update(form for part in _parts(value.strip(), least) for form in _forms(part))
+            forms.update(form for part in _searched_parts(value.strip(), least) for form in _forms(part))
         self.forms = sorted(forms, key=len)
 
     def text(self, text: str, *, begins: bool = True, ends: bool = True) -> str:
@@ -49,7 +49,7 @@ class Redaction:
             ]
         spans += self._beside_ellipsis(text)
         parts, done = [], 0
-        for start, end in _joined(spans):
+        for start, end in _join_spans(spans):
             parts += [text[done:start], HIDDEN]
             done = end
         return "".join([*parts, text[done:]])
@@ -57,7 +57,7 @@ class Redaction:
     def _beside_ellipsis(self, text: str) -> Iterator[Tuple[int, int]]:
         """The spans of parts of a value next to ``…``, which replaces the omitted middle of a text."""
         longest = len(self.forms[-1]) if self.forms else 0
-        for at in itertools.islice(_occurrences(ELLIPSIS, text), MOST_ELLIPSES):
+        for at in itertools.islice(_occurrences(ELLIPSIS, text), MAX_ELLIPSES):
             before, behind = text[max(0, at - longest) : at], text[at + 1 : at + 1 + longest]
             for form in self.forms:
                 yield from ((at - length, at) for length in _overlap(form, before, first=True))
@@ -73,12 +73,14 @@ class Redaction:
         return [self.value(entry, longest) for entry in value] if isinstance(value, list) else value
 
 
-def _parts(value: str, least: int) -> Iterator[str]:
+def _searched_parts(value: str, least: int) -> Iterator[str]:
     """A value and, if it has several lines, each of them, except the first and last line of a key in PEM."""
     if len(value) >= least:
         yield value
     if "\n" in value:
-        yield from (line for line in map(str.strip, value.split("\n")) if len(line) >= LEAST and line[:5] != "-----")
+        yield from (
+            line for line in map(str.strip, value.split("\n")) if len(line) >= MIN_SECRET and line[:5] != "-----"
+        )
 
 
 def _forms(value: str) -> Iterator[str]:
@@ -110,7 +112,7 @@ def _base64(data: bytes) -> Iterator[str]:
     for before in range(3):
         end = (before + len(data)) * 8 // 6  # whole letters
         text = binascii.b2a_base64(b"\0" * before + data, newline=False).decode()[(before * 8 + 5) // 6 : end]
-        if len(text) >= LEAST:
+        if len(text) >= MIN_SECRET:
             yield text
             yield text.replace("+", "-").replace("/", "_")
 
@@ -123,14 +125,17 @@ def _occurrences(form: str, text: str) -> Iterator[int]:
 
 
 def _overlap(form: str, text: str, *, first: bool) -> Iterator[int]:
-    """The length of the longest part of a value at the text's end (its beginning, if ``first``) or start (its end)."""
-    for length in range(min(len(form), len(text)), PARTIAL - 1, -1):
+    """Yield the length of the longest part of a value at an end of the text, if there is one.
+
+    With ``first`` the value's beginning is looked for at the text's end, else the value's end at the text's beginning.
+    """
+    for length in range(min(len(form), len(text)), MIN_PARTIAL - 1, -1):
         if text.endswith(form[:length]) if first else text.startswith(form[-length:]):
             yield length
             return
 
 
-def _joined(spans: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
+def _join_spans(spans: List[Tuple[int, int]]) -> List[Tuple[int, int]]:
     """The spans, with those that overlap or touch joined."""
     joined: List[Tuple[int, int]] = []
     for start, end in sorted(spans):

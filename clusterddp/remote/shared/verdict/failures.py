@@ -42,9 +42,12 @@ def ended_by_manager(manager: str) -> str:
     return _BY_MANAGER % manager
 
 
-AGENT_PATIENCE = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
-TOGETHER, BEFORE = 10**9, 2 * 10**8  # ns by which a worker's death may be recorded after its agent's, or before it
-LONGEST = 300  # characters of a message in a text
+AGENT_KILL_DELAY = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
+MAX_AFTER_AGENT, MAX_BEFORE_AGENT = (
+    10**9,
+    2 * 10**8,
+)  # ns by which a worker's death may be recorded after its agent's, or before it
+MAX_TEXT = 300  # characters of a message in a text
 WORKER_FAILED = "ChildFailedError"  # torchrun's exception for a failed worker, as opposed to a failed agent
 SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # never caused by the program itself
 CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -185,7 +188,7 @@ def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
     found = []
     for event in exits:
         failure = _failure(node, event)
-        ended = failure.time_ns >= stopping or _by_agent(events, event, failure, first)
+        ended = failure.time_ns >= stopping or _ended_by_agent(events, event, failure, first)
         found.append(failure._replace(kind=ENDED, curable=True) if ended else failure)
     return found
 
@@ -212,14 +215,14 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         # A recorded exception is the cause; a signal that followed in the teardown is not.
         exit_code=1 if error.exc_type else event.exit_code,
         signal=event.signal,
-        text=shortened(text, LONGEST, location),
+        text=shortened(text, MAX_TEXT, location),
         location=location,
         output=output,
         collective=int(timed_out[1]) if timed_out else None,
     )
 
 
-def _by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:
+def _ended_by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker, because of another worker or by dying itself."""
     if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
         return True  # by our supervisor, before its shim noticed
@@ -230,7 +233,9 @@ def _by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWork
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
     # Its shim was killed: by torchrun after its timeout, or together with torchrun.
     died = [e.time for e in events if e.kind == AGENT_EXITED and e.exit_code > 128]
-    return event.time - first >= AGENT_PATIENCE or any(-BEFORE < event.time - at < TOGETHER for at in died)
+    return event.time - first >= AGENT_KILL_DELAY or any(
+        -MAX_BEFORE_AGENT < event.time - at < MAX_AFTER_AGENT for at in died
+    )
 
 
 def _agent_had_ended(events: Sequence[NodeEvent], time_ns: int) -> bool:
@@ -247,24 +252,24 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
         if own_location and message.endswith(own_location):  # a SyntaxError names its position itself
             message = message[: -len(own_location)]
         text = "%s%s%s" % (error.exc_type, ": " if message else "", message)
-        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in(location), location
+        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in_brackets(location), location
     if number == signal.SIGKILL and event.oom_kills:
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
     if number == signal.SIGKILL and event.orphan:
         return SIGNAL, "its parent process (clusterddp's) was killed by SIGKILL", ""
     if number:
         unknown = number == signal.SIGKILL and event.oom_kills is None
-        line = _last_words(stderr) if number in CRASHES else ""
+        line = _crash_message(stderr) if number in CRASHES else ""
         location = _crash_location(stderr) if number in CRASHES else ""
         text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
-        return SIGNAL, text + (": %s" % line if line else "") + _in(location), location
+        return SIGNAL, text + (": %s" % line if line else "") + _in_brackets(location), location
     line = _last_error_line(stderr)
     location = _location(stderr) if _ends_trace(line) else ""
     text = "exit code %d%s%s" % (event.exit_code, ": " if line else "", line)
-    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, line) else EXIT, text + _in(location), location
+    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, line) else EXIT, text + _in_brackets(location), location
 
 
-def _last_words(stderr: str) -> str:
+def _crash_message(stderr: str) -> str:
     """Find a crash message in stderr: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
     matches = [re.search(_CRASH, line) for line in stderr.splitlines()]
     found = [match.group(match.lastindex or 0).strip() for match in matches if match]
@@ -280,10 +285,10 @@ def _crash_location(stderr: str) -> str:
 
 def shortened(text: str, most: int, location: str) -> str:
     """Shorten a failure's text to ``most`` characters by cutting its middle; the position at its end stays whole."""
-    return cut_in_the_middle(text, most, _in(location))
+    return cut_in_the_middle(text, most, _in_brackets(location))
 
 
-def _in(location: str) -> str:
+def _in_brackets(location: str) -> str:
     return " (%s)" % location if location else ""
 
 
@@ -295,7 +300,7 @@ def _location(stderr: str) -> str:
 
 def last_error_line(text: str) -> str:
     """Find the line at a log's end that reports the error, and shorten it."""
-    return cut_in_the_middle(_last_error_line(text), LONGEST)
+    return cut_in_the_middle(_last_error_line(text), MAX_TEXT)
 
 
 def _last_error_line(text: str) -> str:

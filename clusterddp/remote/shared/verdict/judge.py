@@ -7,25 +7,25 @@ The peers of a killed rank raise errors before its death is seen, so time alone 
 import re
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..names.host_names import folded_names, in_order
+from ..names.host_names import folded_names, sorted_names
 from ..run.run_state import RunState
 from ..schema.fields import Fields
 from ..schema.record import field, nested, record
 from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
-from .node_end import CONSEQUENCES, NodeEnd
+from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
-STOPPED, INTERRUPTED, TIMED_OUT, NOT_THE_SCRIPT = 143, 130, 124, 125  # exit codes
+STOPPED, INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 143, 130, 124, 125  # exit codes
 CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has its own exit code
 # The reason of a node that stopped because it lost another (supervisor/stop_conditions.py); which host was lost and
 # why is decided by the evidence.
-_MISSED = re.compile(r" (was|were) lost$| lost contact with ")
-NOTICED = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
+_LOST_ANOTHER = re.compile(r" (was|were) lost$| lost contact with ")
+EXIT_RECORD_DELAY = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
-_REBOOTED, _DEAD, _SILENT = "rebooted", "supervisor gone", "no answer"
+_REBOOTED, _SUPERVISOR_GONE, _NO_ANSWER = "rebooted", "supervisor gone", "no answer"
 _WHY_LOST = {  # of one host, of several
     _REBOOTED: ("it was rebooted", "they were rebooted"),
-    _DEAD: ("its supervisor is gone", "their supervisors are gone"),
-    _SILENT: ("no answer", "no answer"),
+    _SUPERVISOR_GONE: ("its supervisor is gone", "their supervisors are gone"),
+    _NO_ANSWER: ("no answer", "no answer"),
 }
 
 
@@ -92,35 +92,35 @@ def judge(
     restart failed workers.
     """
     silent = sorted(missing)
-    lost = _lost(ends, silent)
+    lost = _lost_hosts_line(ends, silent)
     missed = _continued_without(ends, silent, least)
     if missed:
-        return Judgement(RunState.SUCCEEDED, 0, _good_end(ends), notice=lost or missed)
+        return Judgement(RunState.SUCCEEDED, 0, _success_line(ends), notice=lost or missed)
     stopped = [end for end in ends if end.state == RunState.STOPPED]
-    ordered = [end for end in stopped if end.reason not in CONSEQUENCES]
-    ordered = [end for end in ordered if not (lost and end.ours and _MISSED.search(end.reason))]
+    ordered = [end for end in stopped if end.reason not in CONSEQUENTIAL_REASONS]
+    ordered = [end for end in ordered if not (lost and end.ours and _LOST_ANOTHER.search(end.reason))]
     ended_at = min((end.stopping for end in ends if end.stopping is not None), default=None)
     failures = sorted((f for end in ends for f in _failures(end, ended_at)), key=lambda f: (f.kind, f.time_ns))
     own = [failure for failure in failures if failure.kind != ENDED]
     if ordered and not own and not (lost and all(end.ours for end in ordered)):
-        return _stopped(ordered)
+        return _judge_stopped(ordered)
     if own and not lost and _stopped_before_restart(own, stopped, restarts):
-        return _stopped(ordered)._replace(notice=_failed_before(own[0]))
+        return _judge_stopped(ordered)._replace(notice=_failed_before_notice(own[0]))
     if own and not (own[0].kind == LOST_PEER and lost):
-        return _blamed(own, failures, ends)
+        return _judge_failed(own, failures, ends)
     if lost:
-        return Judgement(RunState.FAILED, NOT_THE_SCRIPT, lost, tuple(failures), _count(ends), by_loss=True)
+        return Judgement(RunState.FAILED, NOT_BY_SCRIPT, lost, tuple(failures), _count_failed(ends), by_loss=True)
     if all(end.state == RunState.SUCCEEDED for end in ends):
-        return Judgement(RunState.SUCCEEDED, 0, _good_end(ends))
-    return _without_worker(ends, failures, stopped)
+        return Judgement(RunState.SUCCEEDED, 0, _success_line(ends))
+    return _judge_agent_failure(ends, failures, stopped)
 
 
-def with_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
+def failures_on_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
     """Convert a node's failed workers to failures of its host."""
     return (Failure(end.host, end.attempt, end.error_ns, worker, recovered) for worker in workers)
 
 
-def _good_end(ends: Sequence[NodeEnd]) -> str:
+def _success_line(ends: Sequence[NodeEnd]) -> str:
     """The line for success, with the number of relaunches and of torchrun's restarts in the last attempt."""
     relaunches, restarts = max(end.attempt for end in ends) - 1, max(end.start for end in ends)
     again = (relaunches, "relaunch", "relaunches"), (restarts, "restart", "restarts")
@@ -135,16 +135,16 @@ def _continued_without(ends: Sequence[NodeEnd], silent: Sequence[str], least: Op
     missed = [*(end.host for end in ends if end not in good), *silent]
     if not missed or least is None or len(took_part) < least:
         return ""
-    return "the run ended without %s" % folded_names(in_order(missed))
+    return "the run ended without %s" % folded_names(sorted_names(missed))
 
 
-def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
+def _lost_hosts_line(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
     """Name the hosts that were lost and why; empty if none was."""
-    hosts: Dict[str, List[str]] = {_REBOOTED: [], _DEAD: [], _SILENT: list(missing)}
+    hosts: Dict[str, List[str]] = {_REBOOTED: [], _SUPERVISOR_GONE: [], _NO_ANSWER: list(missing)}
     for end in ends:
         if end.state == RunState.LOST:
-            hosts[_REBOOTED if end.rebooted else _DEAD].append(end.host)
-    parts = [(in_order(names), _WHY_LOST[why]) for why, names in hosts.items() if names]
+            hosts[_REBOOTED if end.rebooted else _SUPERVISOR_GONE].append(end.host)
+    parts = [(sorted_names(names), _WHY_LOST[why]) for why, names in hosts.items() if names]
     return "; ".join(
         "%s %s lost: %s" % (folded_names(names), "were" if names[1:] else "was", why[len(names) > 1])
         for names, why in parts
@@ -153,62 +153,66 @@ def _lost(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
 
 def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], restarts: int) -> bool:
     """Whether a user stopped the run when all failed workers were about to be restarted."""
-    by_user = {end.host for end in stopped if not end.ours and end.reason not in (*CONSEQUENCES, TIME_LIMIT)}
+    by_user = {end.host for end in stopped if not end.ours and end.reason not in (*CONSEQUENTIAL_REASONS, TIME_LIMIT)}
     return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
 
 
-def _failed_before(failure: Failure) -> str:
+def _failed_before_notice(failure: Failure) -> str:
     """The notice that precedes the verdict of a stopped run whose workers had failed."""
-    return "%s had failed, and was to be started again: %s" % (_named(failure), failure.worker.text)
+    return "%s had failed, and was to be started again: %s" % (_describe_rank(failure), failure.worker.text)
 
 
-def _stopped(ends: Sequence[NodeEnd]) -> Judgement:
+def _judge_stopped(ends: Sequence[NodeEnd]) -> Judgement:
+    """Judge a run that was stopped: by its time limit, by us, by its lease, or by a user."""
     if any(end.reason == TIME_LIMIT for end in ends):
         return Judgement(RunState.FAILED, TIMED_OUT, TIME_LIMIT)
     ours = [end for end in ends if end.ours]
     if ours:
-        return Judgement(RunState.FAILED, NOT_THE_SCRIPT, ours[0].reason)
+        return Judgement(RunState.FAILED, NOT_BY_SCRIPT, ours[0].reason)
     leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
     line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
     return Judgement(RunState.STOPPED, STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
 
 
-def _without_worker(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:
+def _judge_agent_failure(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:
     """Judge a run in which an agent failed but no worker by itself: rendezvous, missing module, bad option, kill."""
     failed = [end for end in ends if end.state == RunState.FAILED]
     if not failed:
-        return _stopped(stopped)
+        return _judge_stopped(stopped)
     end = min(failed, key=lambda end: end.ended or 0)
     number = (end.agent_exit or 0) - 128
     if number > 0:
         line = "torchrun on %s was killed by %s" % (end.host, signal_name(number))
     elif failures and end.blames_worker:  # a worker was ended from outside
-        return _blamed(failures, failures, ends)
+        return _judge_failed(failures, failures, ends)
     else:
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
-    return Judgement(RunState.FAILED, NOT_THE_SCRIPT, line, tuple(failures), _count(ends), texts=(line, end.output))
+    return Judgement(
+        RunState.FAILED, NOT_BY_SCRIPT, line, tuple(failures), _count_failed(ends), texts=(line, end.output)
+    )
 
 
-def _blamed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
-    first, count = own[0], _count(ends)
-    line = _line(own, failures, ends, count)
+def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
+    first, count = own[0], _count_failed(ends)
+    line = _failure_line(own, failures, ends, count)
     texts = (first.worker.text, first.worker.output)
     return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, texts=texts)
 
 
-def _count(ends: Iterable[NodeEnd]) -> int:
+def _count_failed(ends: Iterable[NodeEnd]) -> int:
+    """The number of failed workers of all nodes."""
     return sum(end.failed for end in ends)
 
 
 def _failures(end: NodeEnd, ended_at: Optional[int]) -> Iterator[Failure]:
     """The failed workers of a node's last start."""
-    for failure in with_host(end, end.failures):
-        ended = _after(failure, ended_at)
+    for failure in failures_on_host(end, end.failures):
+        ended = _came_after_stop(failure, ended_at)
         yield failure._replace(worker=failure.worker._replace(kind=ENDED)) if ended else failure
 
 
-def _after(failure: Failure, ended_at: Optional[int]) -> bool:
+def _came_after_stop(failure: Failure, ended_at: Optional[int]) -> bool:
     """Whether a failure came after the run was told to stop; a lost peer gets the clocks' error as tolerance."""
     if ended_at is None:
         return False
@@ -220,27 +224,27 @@ def _clock_error(one: Failure, other: Failure) -> int:
     return 0 if one.host == other.host else one.error_ns + other.error_ns
 
 
-def _line(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd], count: int) -> str:
+def _failure_line(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd], count: int) -> str:
     first, others = own[0], own[1:]
     rivals = [f for f in others if f.kind == first.kind and f.time_ns - first.time_ns <= _clock_error(first, f)]
     perhaps = " (or rank %d)" % rivals[0].worker.rank if rivals else ""
     more = count - 1
     rest = "; %d other%s stopped" % (more, "s" if more > 1 else "") if more > 0 else ""
-    left = _left_before(first, ends) or _not_in_it(failures) if first.kind == LOST_PEER else ""
-    return "%s failed first%s: %s%s%s" % (_named(first), perhaps, first.worker.text, left, rest)
+    left = _early_exit_note(first, ends) or _missing_ranks_note(failures) if first.kind == LOST_PEER else ""
+    return "%s failed first%s: %s%s%s" % (_describe_rank(first), perhaps, first.worker.text, left, rest)
 
 
-def _named(failure: Failure) -> str:
+def _describe_rank(failure: Failure) -> str:
     return "rank %d (%s:%d)" % (failure.worker.rank, failure.host, failure.worker.local_rank)
 
 
-def _left_before(victim: Failure, ends: Sequence[NodeEnd]) -> str:
+def _early_exit_note(victim: Failure, ends: Sequence[NodeEnd]) -> str:
     """Name a worker that had exited with 0 before a peer lost it: the script returns early on one rank.
 
     Its exit is recorded after its connections have closed, so it may have a later time than its peers' errors.
     """
     same = [end for end in ends if end.start == victim.worker.start]
-    latest = victim.time_ns + victim.error_ns + NOTICED
+    latest = victim.time_ns + victim.error_ns + EXIT_RECORD_DELAY
     earlier = [(end, worker) for end in same for worker in end.finished if worker.time_ns <= latest]
     if not earlier:
         return ""
@@ -248,7 +252,7 @@ def _left_before(victim: Failure, ends: Sequence[NodeEnd]) -> str:
     return "; rank %d (%s:%d) had ended with exit code 0 before" % (worker.rank, end.host, worker.local_rank)
 
 
-def _not_in_it(failures: Sequence[Failure]) -> str:
+def _missing_ranks_note(failures: Sequence[Failure]) -> str:
     """Name the ranks that had not joined a collective that timed out, or were still in an earlier one."""
     waiting = {f.worker.rank: f.worker.collective for f in failures if f.worker.collective is not None}
     if not waiting:
@@ -258,4 +262,4 @@ def _not_in_it(failures: Sequence[Failure]) -> str:
     if not behind or len(behind) > len(failures) / 2:
         return ""
     behind.sort(key=lambda f: f.worker.rank)
-    return "; not in it: %s%s" % (", ".join(map(_named, behind[:3])), ", …" if len(behind) > 3 else "")
+    return "; not in it: %s%s" % (", ".join(map(_describe_rank, behind[:3])), ", …" if len(behind) > 3 else "")

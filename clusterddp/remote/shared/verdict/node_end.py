@@ -17,7 +17,7 @@ from ..schema.record import by_key, field, many, one_of, read_record, record, wr
 from ..text.shortening import cut_in_the_middle
 from .failures import (
     FAIL_FAST_REASON,
-    LONGEST,
+    MAX_TEXT,
     WORKER_FAILED,
     Evidence,
     FailedWorker,
@@ -27,12 +27,12 @@ from .failures import (
     worker_failures,
 )
 
-MOST = 2048  # bytes of an end that travels between hosts
-MOST_FAILURES = 16  # of a node's workers that are told one by one
-CONSEQUENCES = (
+MAX_BYTES = 2048  # bytes of an end that travels between hosts
+MAX_FAILURES = 16  # of a node's workers that are told one by one
+CONSEQUENTIAL_REASONS = (
     FAIL_FAST_REASON,
 )  # reasons to stop a node that are no cause: what failed first is looked for elsewhere
-_TEXTS = (1000, 300, 100, 30)  # characters that are tried for the texts, until all fits
+_TEXT_LENGTHS = (1000, 300, 100, 30)  # characters that are tried for the texts, until all fits
 
 
 @record
@@ -88,7 +88,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
     """A node's end; ``member``: its member index; ``workdir``: where its workers worked."""
     offset, ended = part.clock_offset_ns, part.ended
     events = part.evidence.events
-    stops = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENCES]
+    stops = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENTIAL_REASONS]
     last = max((event.start for event in events if event.kind == WORKER_STARTED), default=0)
     exits = [event for event in events if event.kind == WORKER_EXITED and event.start == last]
     failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
@@ -114,17 +114,17 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
         blames_worker=not output or WORKER_FAILED in output,
         output=output if ended and ended.state == RunState.FAILED else "",
         workdir=workdir,
-        exits=_by_code(exits),
+        exits=_ranks_by_code(exits),
         finished=tuple(done),
         failures=tuple(failures),
         failed=len(failures),
     )
 
 
-def fitted(end: NodeEnd, most: int = MOST) -> NodeEnd:
-    """The end with its texts and lists cut until its JSON has at most ``most`` bytes."""
-    for number in (MOST_FAILURES, 8, 4, 1):
-        for length in _TEXTS:
+def fit(end: NodeEnd, most: int = MAX_BYTES) -> NodeEnd:
+    """Cut an end's texts and lists until its JSON has at most ``most`` bytes."""
+    for number in (MAX_FAILURES, 8, 4, 1):
+        for length in _TEXT_LENGTHS:
             small = _cut(end, number, length)
             if _fits(small, most):
                 return small
@@ -134,8 +134,8 @@ def fitted(end: NodeEnd, most: int = MOST) -> NodeEnd:
 
 
 def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
-    """The first worker's evidence is worth most; what others say is mostly its echo."""
-    longest = LONGEST if number > 1 else min(LONGEST, length)
+    """Cut texts to ``length`` and lists to ``number``; the first failure keeps most, as the others follow from it."""
+    longest = MAX_TEXT if number > 1 else min(MAX_TEXT, length)
     failures = [
         one._replace(
             text=shortened(_clean(one.text), min(length, 100) if position else longest, _clean(one.location)),
@@ -167,7 +167,7 @@ def _fits(end: NodeEnd, most: int) -> bool:
         return False
 
 
-def _by_code(exits: Iterable[NodeEvent]) -> Dict[str, str]:
+def _ranks_by_code(exits: Iterable[NodeEvent]) -> Dict[str, str]:
     """Exit code → the ranks that ended with it."""
     found: Dict[int, List[int]] = {}
     for event in exits:

@@ -7,11 +7,11 @@ missing, like one that was torn on the host's own disk.
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from ..run.event_schema import NodeEvent, event_json, maybe_event
-from ..run.log_frames import MOST_ATTEMPT, RUN
+from ..run.log_frames import MAX_ATTEMPT, RUN
 from ..run.run_record import RunRecord
 from ..run.spool_records import ExitRecord, PeersRecord
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import MOST, Reader, by_key, checked, field, maybe, nested, nullable, record, written
+from ..schema.record import MAX_LENGTH, Reader, by_key, checked, field, maybe, nested, nullable, record, written
 from .failures import Evidence, WorkerError
 from .node_end import EndedPart, NodeEnd
 from .verdict_record import VerdictRecord
@@ -45,9 +45,9 @@ class NodeReport(NamedTuple):
     """One node of one attempt of a run, as its host reports it. Times are ns by the host's clock."""
 
     run: str = field(checked(RUN.fullmatch, "a run's id"))
-    attempt: int = field(_up_to(MOST_ATTEMPT))
+    attempt: int = field(_up_to(MAX_ATTEMPT))
     host: str = field(Fields.filename)
-    node_rank: int = field(_up_to(MOST))
+    node_rank: int = field(_up_to(MAX_LENGTH))
     spool: str = field(checked(lambda path: path.startswith("/") and path.isprintable(), "an absolute path"))
     record: RunRecord = field(nested(RunRecord))
     state: str = field(Fields.text)

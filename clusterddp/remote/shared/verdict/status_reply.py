@@ -9,11 +9,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from ..run.log_frames import RUN
 from ..schema.fields import Fields
 from ..schema.json_text import to_json
-from ..schema.record import MOST, by_key, checked, field, maybe, record, record_in
+from ..schema.record import MAX_LENGTH, by_key, checked, field, maybe, record, record_in
 from .node_report import NodeReport
 
-LONG = 256  # characters of JSON from which a field gets a digest and is left out while unchanged
-MOST_KEPT = 16 << 20  # characters of JSON kept per host: about the size of the largest answer
+MIN_LONG_FIELD = 256  # characters of JSON from which a field gets a digest and is left out while unchanged
+MAX_CACHED = 16 << 20  # characters of JSON kept per host: about the size of the largest answer
 
 
 @record
@@ -44,13 +44,13 @@ def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
     ``host`` may report only itself; None if it sees the files of several hosts. ``run`` is a prefix of the ids of the
     requested runs. Raises ValueError if it is no such answer.
     """
-    return list(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: _report(fields, host, run)))
+    return list(Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: _report(fields, host, run)))
 
 
 def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
     """Split an answer into the readable runs and a message for each run whose files are damaged; raises ValueError."""
     whole, notices = [], []
-    for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
+    for number, fields in enumerate(Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: fields)):
         if fields.given("damaged"):
             node = record_in(fields, DamagedNode)
             notices.append("run %s cannot be shown: %s" % (node.run, node.damaged))
@@ -59,7 +59,7 @@ def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
     return whole, notices
 
 
-def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:
+def without_known_fields(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:
     """Make a host's answer: a node without those long fields whose digests are ``known`` to the client.
 
     Their names are in ``same``, the digests of the other long fields in ``digests``.
@@ -69,7 +69,7 @@ def changes(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]
     answer = dict(node, same=[], digests={})
     for name, value in node.items():
         text = json.dumps(value, sort_keys=True)
-        if len(text) < LONG:
+        if len(text) < MIN_LONG_FIELD:
             continue
         digest = hashlib.sha256(text.encode()).hexdigest()
         if known.get(name) == digest:
@@ -96,13 +96,15 @@ class Answers:
         self._values = values  # by spool and name
         self._sizes = sizes  # of each as JSON
 
-    def whole(self, answer: Any, most: int = MOST_KEPT) -> "Tuple[List[Dict[str, Any]], Answers]":
+    def whole(self, answer: Any, most: int = MAX_CACHED) -> "Tuple[List[Dict[str, Any]], Answers]":
         """Restore the fields that an answer has left out; return the nodes and the cache for the next request.
 
         Raises ValueError if the answer leaves out an unknown field, or its long fields have over ``most`` characters.
         """
         nodes, digests, values, sizes = [], {}, {}, {}
-        for number, fields in enumerate(Fields({"nodes": answer}, most=MOST).each("nodes", lambda fields: fields)):
+        for number, fields in enumerate(
+            Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: fields)
+        ):
             node = dict(answer[number])
             if fields.given("digests") and fields.given("same"):
                 spool, new = fields.text("spool"), fields.mapping("digests", _text)
@@ -121,7 +123,7 @@ class Answers:
         return nodes, Answers(digests, values, sizes)
 
 
-NONE = Answers({}, {}, {})
+NO_ANSWERS = Answers({}, {}, {})
 
 
 def _report(fields: Fields, host: Optional[str], run: str) -> NodeReport:

@@ -14,8 +14,8 @@ from ..text.shortening import cut_in_the_middle
 from .judge import Failure, Judgement
 from .node_end import NodeEnd
 
-MOST_FAILURES = 32  # that are kept one by one
-MOST_LINE = 1000  # characters
+MAX_FAILURES = 32  # that are kept one by one
+MAX_LINE = 1000  # characters
 
 
 @record
@@ -60,15 +60,15 @@ class VerdictRecord(NamedTuple):
 
     @property
     def stands(self) -> bool:
-        """Whether no other copy of its attempt can count before it, whatever hosts tell that were not heard."""
+        """Whether no other copy of its attempt can count before it, whatever hosts report that were not heard."""
         return self.by_majority or (len(self.reported) == len(self.missing) and self.member == 0)
 
     def brief(self) -> "VerdictRecord":
-        """What a list of runs needs of it."""
+        """The part of a verdict that a list of runs needs."""
         return self._replace(failures=(), hosts=(), texts=self.texts[:1])
 
 
-def made(
+def make_verdict(
     judgement: Judgement,
     ends: Sequence[NodeEnd],
     missing: Sequence[str],
@@ -87,26 +87,25 @@ def made(
         attempt=max((end.attempt for end in ends), default=0),
         state=judgement.state,
         exit_code=judgement.exit_code,
-        line=cut_in_the_middle(judgement.line, MOST_LINE),
+        line=cut_in_the_middle(judgement.line, MAX_LINE),
         writer=writer,
         member=member,
         reported=tuple(end.host for end in ends),
         missing=tuple(missing),
         written=written,
         ended=max((end.ended for end in ends if end.ended is not None), default=None),
-        notice=cut_in_the_middle(judgement.notice, MOST_LINE),
+        notice=cut_in_the_middle(judgement.notice, MAX_LINE),
         failures=tuple(
-            failure._replace(worker=failure.worker._replace(output=""))
-            for failure in judgement.failures[:MOST_FAILURES]
+            failure._replace(worker=failure.worker._replace(output="")) for failure in judgement.failures[:MAX_FAILURES]
         ),
         failed=judgement.failed,
-        texts=tuple(text[-MOST_LINE:] for text in judgement.texts if text),
+        texts=tuple(text[-MAX_LINE:] for text in judgement.texts if text),
         hosts=tuple(HostEnd(end.host, end.state, end.ended, end.reason, end.workdir, end.exits) for end in ends),
         code=code,
     )
 
 
-def best(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
+def best_verdict(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
     """The copy that counts; None if there is none."""
     return max(copies, key=lambda copy: (copy.attempt, len(copy.reported), -copy.member), default=None)
 

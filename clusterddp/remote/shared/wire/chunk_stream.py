@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from .partial_files import Parts
 
 PLAIN, ZLIB = "plain", "zlib"
-MOST_CHUNKS = 4096  # of a bundle
-_LINE = MOST_CHUNKS * 100
-_SAMPLE = 1 << 16  # bytes to compress first, to see whether it pays
-_PAYS = 0.7
-_WORTH = 512  # bytes below which compression gains nothing
+MAX_CHUNKS = 4096  # of a bundle
+_MAX_LINE = MAX_CHUNKS * 100
+_SAMPLE_BYTES = 1 << 16  # bytes to compress first, to see whether it pays
+_MAX_RATIO = 0.7  # of the sample's compressed size to its own: above it compression does not pay
+_MIN_COMPRESSED = 512  # bytes below which compression gains nothing
 
 
 class BadStream(ValueError):
     """The data received is no bundle, or a chunk does not match its digest."""
 
 
-def grouped(chunks: Iterable[Chunk]) -> Iterator[Tuple[Chunk, ...]]:
+def group_chunks(chunks: Iterable[Chunk]) -> Iterator[Tuple[Chunk, ...]]:
     """Group chunks into bundles, in order."""
     group: List[Chunk] = []
     size = 0
     for chunk in chunks:
-        if group and (size + chunk.size > CHUNK or len(group) == MOST_CHUNKS):
+        if group and (size + chunk.size > CHUNK or len(group) == MAX_CHUNKS):
             yield tuple(group)
             group, size = [], 0
         group.append(chunk)
@@ -43,14 +43,14 @@ def grouped(chunks: Iterable[Chunk]) -> Iterator[Tuple[Chunk, ...]]:
 def bundle(chunks: Sequence[Tuple[str, bytes]], *, compress: bool) -> bytes:
     """Encode chunks and their digests as a bundle."""
     body, encoding = b"".join(data for _, data in chunks), PLAIN
-    if compress and len(body) > _WORTH:
-        sample = body[:_SAMPLE]
-        if len(zlib.compress(sample, 1)) < _PAYS * len(sample):
+    if compress and len(body) > _MIN_COMPRESSED:
+        sample = body[:_SAMPLE_BYTES]
+        if len(zlib.compress(sample, 1)) < _MAX_RATIO * len(sample):
             body, encoding = zlib.compress(body, 1), ZLIB
-    return head(encoding, len(body), [(digest, len(data)) for digest, data in chunks]) + body
+    return encode_head(encoding, len(body), [(digest, len(data)) for digest, data in chunks]) + body
 
 
-def head(encoding: str, size: int, chunks: Sequence[Tuple[str, int]]) -> bytes:
+def encode_head(encoding: str, size: int, chunks: Sequence[Tuple[str, int]]) -> bytes:
     """Encode a bundle's header line, which ``size`` bytes follow; ``chunks``: digest and length of each."""
     return to_json([encoding, size, chunks]).encode() + b"\n"
 
@@ -102,14 +102,14 @@ class Incoming:
 
     def bundle(self) -> Optional[List[Tuple[str, bytes]]]:
         """Read the next bundle's chunks, each verified by its digest; None at the end. Raises BadStream."""
-        line = self.line(_LINE)
+        line = self.line(_MAX_LINE)
         if not line:
             return None
-        encoding, size, chunks = _head(line)
+        encoding, size, chunks = _read_head(line)
         body = self.take(size)
         total = sum(length for _, length in chunks)
         if encoding == ZLIB:
-            body = _inflated(body, total)
+            body = _inflate(body, total)
         if len(body) != total:
             raise BadStream("a bundle is not as long as it says")
         found, at = [], 0
@@ -150,7 +150,8 @@ class Incoming:
         return data[:size]
 
 
-def _head(line: bytes) -> Tuple[str, int, List[Tuple[str, int]]]:
+def _read_head(line: bytes) -> Tuple[str, int, List[Tuple[str, int]]]:
+    """Read and check a bundle's header line; raises BadStream."""
     try:
         encoding, size, chunks = parse_json(line)
         found = [(digest, length) for digest, length in chunks]
@@ -166,7 +167,7 @@ def _head(line: bytes) -> Tuple[str, int, List[Tuple[str, int]]]:
     return encoding, size, found
 
 
-def _inflated(body: bytes, total: int) -> bytes:
+def _inflate(body: bytes, total: int) -> bytes:
     try:
         return zlib.decompressobj().decompress(body, total + 1)
     except zlib.error as error:

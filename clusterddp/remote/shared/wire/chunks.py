@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
 
 CHUNK = 4 << 20
 ZEROS = "bb9f8df61474d25e71fa00722318cd387396ca1736605e1248821cc0de3d3af8"  # the digest of a chunk of zeros
-_SMALL = 1 << 16
+_MIN_READ = 1 << 16
 _HEX, _DIGITS = "0123456789abcdef", "0123456789"
 
 
@@ -22,6 +22,7 @@ class Chunk(NamedTuple):
 
 
 def _built_in() -> "Callable[[bytes], Any]":
+    """Python's own sha256, which loads much faster than OpenSSL's."""
     try:
         found: "Callable[[bytes], Any]" = __import__("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256
     except ImportError:
@@ -66,7 +67,7 @@ def is_digest(text: str) -> bool:
     return len(text) == 64 and not text.strip(_HEX)
 
 
-def spans(size: int) -> Iterator[Tuple[int, int]]:
+def chunk_spans(size: int) -> Iterator[Tuple[int, int]]:
     """Yield offset and size of each chunk of a file; an empty file has one empty chunk."""
     for offset in range(0, max(size, 1), CHUNK):
         yield offset, min(CHUNK, size - offset)
@@ -80,14 +81,14 @@ def chunks_of(content: str, size: int, digests: Any) -> List[Chunk]:
         raise ValueError("not a list of chunks: %.80r" % digests)
     if len(digests) != max(1, -(-size // CHUNK)) or content_of(digests) != content:
         raise ValueError("the chunks are not those of %.80s" % content)
-    return [Chunk(digest, length) for digest, (_, length) in zip(digests, spans(size))]
+    return [Chunk(digest, length) for digest, (_, length) in zip(digests, chunk_spans(size))]
 
 
 def read_at(handle: int, offset: int, size: int) -> bytes:
     """Read up to ``size`` bytes at an offset; fewer only at the file's end."""
     # A buffer of 4 MiB costs more than to read and hash a small file.
     end = os.fstat(handle).st_size
-    most = max(_SMALL, end - offset)
+    most = max(_MIN_READ, end - offset)
     found = b""
     while len(found) < size:
         data = os.pread(handle, min(most, size - len(found)), offset + len(found))

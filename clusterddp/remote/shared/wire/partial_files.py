@@ -12,7 +12,7 @@ from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-KEPT = 7 * 86400.0  # seconds after which the files of a broken transfer are removed
+PARTS_MAX_AGE = 7 * 86400.0  # seconds after which the files of a broken transfer are removed
 
 
 class NotOursError(OSError):
@@ -133,13 +133,14 @@ class Parts:
         """Remove old unregistered files of broken transfers; ``now`` is the file server's time in seconds."""
         for name in self._names():
             info = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-            if name not in self._chunks and info.st_mtime < now - KEPT:
+            if name not in self._chunks and info.st_mtime < now - PARTS_MAX_AGE:
                 os.unlink(name, dir_fd=self._folder)
 
     def _names(self) -> Iterator[str]:
         return (name for name in os.listdir(self._folder) if is_content(name))
 
     def _digests(self, name: str) -> Iterator[str]:
+        """Hash a partial file; yield the digest of each chunk."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
         except FileNotFoundError:  # removed meanwhile

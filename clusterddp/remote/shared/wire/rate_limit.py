@@ -5,7 +5,7 @@ import time
 from typing import Callable, Optional
 
 
-class Pace:
+class RateLimit:
     """Limits all threads together to ``rate`` bytes a second (None or 0: no limit)."""
 
     def __init__(self, rate: Optional[float], clock: Callable[[], float] = time.monotonic) -> None:

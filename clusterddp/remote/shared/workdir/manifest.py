@@ -17,7 +17,9 @@ from ..schema.json_text import from_json, to_json
 from ..wire.chunks import content_of, digest_of, hash_file
 
 FILE, LINK, FOLDER, OTHER = "file", "link", "folder", "other"
-RACY = 20 * 10**6  # ns: a file changed this shortly before hashing may have changed again in the same clock tick
+RACY_INTERVAL = (
+    20 * 10**6
+)  # ns: a file changed this shortly before hashing may have changed again in the same clock tick
 
 _OURS = ".clusterddp"  # prefix of our own names at the top level
 
@@ -49,7 +51,7 @@ def as_text(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
-def stands(name: bytes, folder: int) -> bool:
+def exists_in(name: bytes, folder: int) -> bool:
     """Whether anything has that name in an open folder, a dangling link too."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -58,14 +60,14 @@ def stands(name: bytes, folder: int) -> bool:
     return True
 
 
-def ordered(entries: Iterable[Entry]) -> List[Entry]:
+def sort_entries(entries: Iterable[Entry]) -> List[Entry]:
     """Sort entries in the manifest's order."""
     return sorted(entries, key=lambda entry: on_disk(entry.path))
 
 
 def encode(entries: Iterable[Entry]) -> bytes:
     """Encode entries canonically: one JSON array per line, ASCII only, sorted."""
-    found = ordered(entries)
+    found = sort_entries(entries)
     whole = to_json(found)[1:-1].encode()
     # A name could look like the end of an entry: one that contains a quote, or that is exactly ],[.
     if any(sign in whole for sign in (b'\\"', b',"],["', b'["],["')):
@@ -215,9 +217,10 @@ class Disk:
             raise
 
     def _content(self, path: str, info: os.stat_result) -> str:
+        """The name of a file's content, from earlier digests if its stats are unchanged."""
         stats = stats_of(info)
         known = self._known.get(path)
-        if known and list(known[0]) == stats and info.st_ctime_ns < self._known_at - RACY:
+        if known and list(known[0]) == stats and info.st_ctime_ns < self._known_at - RACY_INTERVAL:
             digests = list(known[1])
         else:
             digests = hash_file(self.full(path))[1]

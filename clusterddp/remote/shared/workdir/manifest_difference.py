@@ -68,7 +68,7 @@ def pieces_of(encoded: bytes, count: int) -> List[Piece]:
     return found
 
 
-def spliced(old: Sequence[T], pieces: Sequence[Piece], fresh: Callable[[bytes], T]) -> List[T]:
+def splice(old: Sequence[T], pieces: Sequence[Piece], fresh: Callable[[bytes], T]) -> List[T]:
     """Build a list for the new manifest's lines: items of ``old`` for unchanged lines, else ``fresh(line)``."""
     found: List[T] = []
     for piece in pieces:
@@ -79,7 +79,7 @@ def spliced(old: Sequence[T], pieces: Sequence[Piece], fresh: Callable[[bytes], 
     return found
 
 
-def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
+def dropped_lines(count: int, pieces: Sequence[Piece]) -> List[int]:
     """List the numbers of the earlier manifest's lines, out of ``count``, that were dropped."""
     found: List[int] = []
     behind = 0
@@ -90,7 +90,7 @@ def left_out(count: int, pieces: Sequence[Piece]) -> List[int]:
     return found + list(range(behind, count))
 
 
-def applied(old: bytes, encoded: bytes) -> bytes:
+def apply_difference(old: bytes, encoded: bytes) -> bytes:
     """Apply a difference to ``old``; the caller must verify the result's digest. Raises BadManifest."""
     lines = lines_of(old)
-    return b"".join(line + b"\n" for line in spliced(lines, pieces_of(encoded, len(lines)), lambda line: line))
+    return b"".join(line + b"\n" for line in splice(lines, pieces_of(encoded, len(lines)), lambda line: line))

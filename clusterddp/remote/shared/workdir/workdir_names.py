@@ -14,7 +14,7 @@ def is_name(text: str) -> bool:
     return text.isascii() and first.isalnum() and len(text) <= 64 and text.translate(_OTHERS).isalnum()
 
 
-def named(workdir: str, name: str) -> str:
+def named_workdir(workdir: str, name: str) -> str:
     """Return the path of the folder ``name`` beside a workdir."""
     return "%s@%s" % (workdir, name)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.logs import line_times, order_marks
 from clusterddp.remote.logs.order_marks import ERR, OUT, OrderMarks
-from clusterddp.remote.shared.run.log_frames import MOST_PIECES
+from clusterddp.remote.shared.run.log_frames import MAX_PIECES
 from clusterddp.remote.shared.wire.frames import MAX_BODY, MAX_FRAME, Frame, encode
 from tests.unit.spool_writer import Tail, Writer, caught_up, read
 
@@ -235,7 +235,7 @@ def test_short_lines_share_frames_that_are_never_over_what_a_frame_holds(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Frame] = []
-    for number in range(3 * MOST_PIECES):
+    for number in range(3 * MAX_PIECES):
         writer.print("out" if number % 2 else "err", b"%d\n" % number)
     for stream in ("err", "out"):
         writer.print(stream, b"x" * (MAX_BODY - 10) + b"\n")
@@ -245,7 +245,7 @@ def test_short_lines_share_frames_that_are_never_over_what_a_frame_holds(
     monkeypatch.setattr(tail, "send_frame", sent.append)
     tail.begin().finish()
     data = [frame for frame in sent if frame.body]
-    assert sum(len(frame.header.get("pieces", [0])) for frame in data) == 3 * MOST_PIECES + 2
+    assert sum(len(frame.header.get("pieces", [0])) for frame in data) == 3 * MAX_PIECES + 2
     assert len(data) < 8
     for frame in data:
         assert len(encode({"id": 1 << 50, "kind": "data", **frame.header}, frame.body)) <= MAX_FRAME

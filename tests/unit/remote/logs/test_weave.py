@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.logs.output_files import LogFile
 from clusterddp.remote.logs.weave import Woven, weave
-from clusterddp.remote.shared.run.log_frames import MOST_PIECES
+from clusterddp.remote.shared.run.log_frames import MAX_PIECES
 from clusterddp.remote.shared.wire.frames import MAX_BODY
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_redraw_goes_by_itself(files: tuple[LogFile, LogFile]) -> None:
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(sizes=st.lists(st.integers(1, MAX_BODY), max_size=8), count=st.integers(1, MOST_PIECES + 3))
+@given(sizes=st.lists(st.integers(1, MAX_BODY), max_size=8), count=st.integers(1, MAX_PIECES + 3))
 def test_what_is_taken_fits_into_a_frame(tmp_path: Path, sizes: Sequence[int], count: int) -> None:
     files = LogFile(str(tmp_path), "0.0.out"), LogFile(str(tmp_path), "0.0.err")
     pieces = [b"x" * (size - 1) + b"\n" for size in [*[1] * count, *sizes]]
@@ -71,6 +71,6 @@ def test_what_is_taken_fits_into_a_frame(tmp_path: Path, sizes: Sequence[int], c
     found = [piece for _, _, piece in split(woven)]
     assert found == pieces[: len(found)]
     assert sum(map(len, found)) <= MAX_BODY
-    assert len(found) <= MOST_PIECES
-    if len(found) < min(len(pieces), MOST_PIECES) and len(pieces) > 1:
+    assert len(found) <= MAX_PIECES
+    if len(found) < min(len(pieces), MAX_PIECES) and len(pieces) > 1:
         assert sum(map(len, pieces[: max(2, len(found) + 1)])) > MAX_BODY

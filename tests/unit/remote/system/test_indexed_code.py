@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.shared.code.code_archive import archive, indexed
+from clusterddp.remote.shared.code.code_archive import archive, archive_with_index
 from clusterddp.remote.system import indexed_code
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
@@ -77,7 +77,7 @@ def zipapp(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, tuple[
         path.write_bytes(archive(MEMBERS))
         return path, None
     finder = Path(indexed_code.__file__).read_bytes()
-    code, index = indexed({**MEMBERS, f"{PACKAGE}/system/indexed_code.py": finder}, PACKAGE)
+    code, index = archive_with_index({**MEMBERS, f"{PACKAGE}/system/indexed_code.py": finder}, PACKAGE)
     path.write_bytes(code)
     return path, index[:2]
 

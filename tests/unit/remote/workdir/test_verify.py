@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.wire.chunks import digest_of
-from clusterddp.remote.shared.workdir.manifest import FILE, RACY, Entry, encode
+from clusterddp.remote.shared.workdir.manifest import FILE, RACY_INTERVAL, Entry, encode
 from clusterddp.remote.shared.workdir.manifest_difference import lines_of
 from clusterddp.remote.workdir.stat_cache import pack_stats
 from clusterddp.remote.workdir.verify import VerifiedFiles, prove
@@ -20,7 +20,7 @@ TEXT = b"put"
 
 def proved(root: Path, known: bytes) -> VerifiedFiles:
     manifest = encode([Entry("a", FILE, executable=False, size=len(TEXT), content=digest_of(TEXT))])
-    return prove(os.fsencode(root), lambda: lines_of(manifest), [b"a"], [known], time.time_ns() + 2 * RACY)
+    return prove(os.fsencode(root), lambda: lines_of(manifest), [b"a"], [known], time.time_ns() + 2 * RACY_INTERVAL)
 
 
 def test_a_file_renamed_to_its_place_is_known_by_all_but_its_ctime(tmp_path: Path) -> None:

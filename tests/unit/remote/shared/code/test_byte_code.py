@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.hosts import zipapp
-from clusterddp.remote.shared.code.byte_code import compiled, without_types
+from clusterddp.remote.shared.code.byte_code import compile_module, without_types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def plain(a: int, /, b: Dict[str, int] = {}) -> Table:
 
 def run(source: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "typed"}
-    exec(compiled(source.encode(), "typed.py"), names)
+    exec(compile_module(source.encode(), "typed.py"), names)
     return names
 
 

@@ -13,7 +13,7 @@ from clusterddp.remote.shared.run.run_state import (
     RunState,
     end_event,
 )
-from clusterddp.remote.shared.run.webhook_request import ENDS
+from clusterddp.remote.shared.run.webhook_request import END_EVENTS
 
 DOCS = Path(__file__).parents[5] / "docs"
 
@@ -32,7 +32,7 @@ def test_a_job_of_slurm_is_over_unless_its_state_is_a_live_one() -> None:
 
 def test_every_end_has_an_event_for_the_webhook() -> None:
     assert [end_event(state) for state in ENDED_STATES] == ["done", "failed", "stopped", "failed"]
-    assert {*ENDS} == {"done", "failed", "stopped"}
+    assert {*END_EVENTS} == {"done", "failed", "stopped"}
 
 
 def test_the_page_of_the_json_output_lists_them() -> None:

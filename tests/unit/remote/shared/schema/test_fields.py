@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 
-from clusterddp.remote.shared.schema.fields import MOST, DamagedError, Fields
+from clusterddp.remote.shared.schema.fields import MAX_LENGTH, DamagedError, Fields
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
@@ -55,6 +55,6 @@ def test_an_error_says_where_what_was_wanted_and_what_stands_there() -> None:
 
 def test_a_text_or_list_that_is_too_long_is_refused() -> None:
     with pytest.raises(DamagedError):
-        Fields({"a": "x" * (MOST + 1)}).text("a")
+        Fields({"a": "x" * (MAX_LENGTH + 1)}).text("a")
     with pytest.raises(DamagedError):
-        Fields({"a": [0] * (MOST + 1)}).numbers("a")
+        Fields({"a": [0] * (MAX_LENGTH + 1)}).numbers("a")

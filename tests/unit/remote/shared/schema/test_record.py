@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 import clusterddp
-from clusterddp.remote.shared.code.byte_code import compiled
+from clusterddp.remote.shared.code.byte_code import compile_module
 from clusterddp.remote.shared.schema.fields import DamagedError, Fields
 from clusterddp.remote.shared.schema.record import (
-    MOST,
+    MAX_LENGTH,
     bulk,
     by_key,
     checked,
@@ -100,7 +100,7 @@ class Listing(NamedTuple):
 
 
 def test_a_long_list_is_read_and_written_as_it_is() -> None:
-    ports, names = [Port(1), [2]], ["a"] * (MOST + 1)
+    ports, names = [Port(1), [2]], ["a"] * (MAX_LENGTH + 1)
     assert written(Listing(names, ports))["ports"] is ports
     read = read_record(Listing, {"names": names}, "listing")
     assert (read.names, read.ports) == (names, [])
@@ -125,7 +125,7 @@ class Thing(NamedTuple):
 
 def test_byte_code_of_hosts_reads_it_alike() -> None:
     names: dict[str, Any] = {"__name__": "made"}
-    exec(compiled(SOURCE.encode(), "made.py"), names)
+    exec(compile_module(SOURCE.encode(), "made.py"), names)
     thing = names["Thing"]
     read = read_record(thing, {"number": 1, "later": 2}, "thing")
     assert (read, read._asdict()) == ((1, (), {"later": 2}), {"number": 1, "names": (), "more": {"later": 2}})

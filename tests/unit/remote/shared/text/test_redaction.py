@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.text.redaction import HIDDEN, LEAST, Redaction
+from clusterddp.remote.shared.text.redaction import HIDDEN, MIN_SECRET, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("value", [VALUE, "plain-token", "it's", 'say "it"', "two words/7", "a\tb\\n c'"])
 def test_a_value_is_struck_as_programs_write_it(form: str, value: str) -> None:
     written = FORMS[form](value)
-    if len(value) < LEAST:
+    if len(value) < MIN_SECRET:
         return
     struck = Redaction([value]).text(f"401 for {written}: refused")
     assert HIDDEN in struck
@@ -46,9 +46,9 @@ def test_a_value_is_struck_as_programs_write_it(form: str, value: str) -> None:
     assert len(struck) <= len("401 for : refused") + len(HIDDEN) + 20  # quotes, brackets and what else stood there
 
 
-@given(st.text(max_size=20), st.text("abcXYZ019-._é /+'\"\\\n", min_size=LEAST, max_size=40), st.text(max_size=20))
+@given(st.text(max_size=20), st.text("abcXYZ019-._é /+'\"\\\n", min_size=MIN_SECRET, max_size=40), st.text(max_size=20))
 def test_whatever_stands_around_a_value_it_is_struck(before: str, value: str, after: str) -> None:
-    if len(value.strip()) < LEAST:
+    if len(value.strip()) < MIN_SECRET:
         return
     struck = Redaction([value]).text(before + value + after)
     assert HIDDEN in struck

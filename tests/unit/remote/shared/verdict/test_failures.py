@@ -11,8 +11,8 @@ from clusterddp.remote.shared.verdict.failures import (
     ENDED,
     EXCEPTION,
     EXIT,
-    LONGEST,
     LOST_PEER,
+    MAX_TEXT,
     OUT_OF_MEMORY,
     OWN,
     SIGNAL,
@@ -118,10 +118,10 @@ def test_of_a_long_message_the_middle_is_cut_never_its_end_nor_the_location(leng
     (raised,) = worker_failures(Told().died(5, raised=f"RuntimeError: {said}").evidence)
     (printed,) = worker_failures(Told().died(5, code=7, stderr=f"RuntimeError: {said}\n").evidence)
     whole = f"RuntimeError: {said} (train.py:81)"
-    if len(whole) <= LONGEST:
+    if len(whole) <= MAX_TEXT:
         assert raised.text == whole
     else:
-        assert len(raised.text) == LONGEST
+        assert len(raised.text) == MAX_TEXT
         assert raised.text.startswith("RuntimeError: expected xxx")
         assert raised.text.endswith("xxx on all ranks. GLHF! (train.py:81)")
         assert raised.text.count("…") == printed.text.count("…") == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.failures import OWN
-from clusterddp.remote.shared.verdict.node_end import MOST, NodeEnd, end_of, fitted, ranges, read_end
+from clusterddp.remote.shared.verdict.node_end import MAX_BYTES, NodeEnd, end_of, fit, ranges, read_end
 from tests.unit.runs_told import Told, at
 
 TEXT = st.text(max_size=400) | st.sampled_from(["\0", "\udc80" * 300, "ü" * 3000, "x" * 9000])
@@ -51,8 +51,8 @@ def test_it_fits_whatever_the_workers_said_and_can_be_read(raised: str, stderr: 
     texts = {**dict.fromkeys(part.evidence.stderr, stderr), "agent": log}
     said = part._replace(ended=part.ended._replace(reason=raised), evidence=part.evidence._replace(stderr=texts))
     end = end_of(said, workdir="/w")
-    small = fitted(end)
-    assert size(small) <= MOST
+    small = fit(end)
+    assert size(small) <= MAX_BYTES
     assert read_end(json.loads(json.dumps(written(small)))) == small
     assert (small.failed, small.exits) == (workers, end.exits)
     assert small.failures[0].rank == end.failures[0].rank
@@ -62,7 +62,7 @@ def test_of_many_failures_the_first_keeps_its_words() -> None:
     told = Told(0, workers=8)
     for local in range(8):
         told.died(5 + local, local=local, raised=f"ValueError: {'x' * 200}")
-    small = fitted(end_of(told.failed(20).part))
+    small = fit(end_of(told.failed(20).part))
     assert (len(small.failures), small.failed) == (4, 8)
     assert small.failures[0].text.endswith("(train.py:81)")
 
@@ -71,14 +71,14 @@ def test_an_end_that_is_made_small_keeps_the_tail_of_its_messages_and_their_loca
     told = Told(0, workers=3)
     for local in range(3):
         told.died(5 + local, local=local, raised=f"RuntimeError: {'x' * 400} GLHF!", stderr="y" * 9000)
-    for most in (MOST, 1400):
-        small = fitted(end_of(told.failed(20).part), most)
+    for most in (MAX_BYTES, 1400):
+        small = fit(end_of(told.failed(20).part), most)
         assert all(one.text.endswith("x GLHF! (train.py:81)") for one in small.failures), small
 
 
 def test_what_cannot_be_cut_is_left_out() -> None:
     told = Told(0).died(5, raised="ValueError: x", raised_at=1e30).failed(9)
-    small = fitted(end_of(told.part, workdir="/" + "w" * 5000))
+    small = fit(end_of(told.part, workdir="/" + "w" * 5000))
     assert (small.state, small.failures, small.workdir) == ("failed", (), "")
 
 

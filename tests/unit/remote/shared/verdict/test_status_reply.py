@@ -15,7 +15,7 @@ from clusterddp.remote.shared.run.event_schema import read_event
 from clusterddp.remote.shared.run.run_record import read_run_record
 from clusterddp.remote.shared.verdict.failures import WorkerError
 from clusterddp.remote.shared.verdict.node_report import to_json
-from clusterddp.remote.shared.verdict.status_reply import LONG, NONE, changes, read_nodes
+from clusterddp.remote.shared.verdict.status_reply import MIN_LONG_FIELD, NO_ANSWERS, read_nodes, without_known_fields
 from clusterddp.runs.run_view import run_views
 from tests.unit.json_values import VALUES
 from tests.unit.runs_told import Told, at
@@ -142,28 +142,28 @@ def test_a_node_without_one_of_its_fields_is_refused_or_can_be_judged(name: str)
 
 class TestAskedAgain:
     def test_long_fields_come_only_when_they_have_changed(self) -> None:
-        first = node() | {"stderr": {"0.0": "x" * LONG}}
-        filled, answers = NONE.whole([changes(first, {})])
+        first = node() | {"stderr": {"0.0": "x" * MIN_LONG_FIELD}}
+        filled, answers = NO_ANSWERS.whole([without_known_fields(first, {})])
         assert read_nodes(filled, "gpu00", "abc") == read_nodes([first], "gpu00", "abc")
         second = first | {"state": "stopped"}
-        short = changes(second, answers.digests[first["spool"]])
+        short = without_known_fields(second, answers.digests[first["spool"]])
         assert {"events", "stderr"} <= set(short["same"])
         assert not {"events", "stderr"} & set(short)
         filled, answers = answers.whole([short])
         assert read_nodes(filled, "gpu00", "abc") == read_nodes([second], "gpu00", "abc")
-        third = second | {"stderr": {"0.0": "y" * LONG}}
-        filled, _ = answers.whole([changes(third, answers.digests[first["spool"]])])
+        third = second | {"stderr": {"0.0": "y" * MIN_LONG_FIELD}}
+        filled, _ = answers.whole([without_known_fields(third, answers.digests[first["spool"]])])
         assert read_nodes(filled, "gpu00", "abc") == read_nodes([third], "gpu00", "abc")
 
     def test_what_is_new_comes_whole_and_what_has_gone_is_forgotten(self) -> None:
         first, other = node(), node() | {"spool": "/s/runs/abcdefghjk/2/0-gpu00", "attempt": 2}
-        _, answers = NONE.whole([changes(first, {})])
-        filled, answers = answers.whole([changes(other, answers.digests.get(other["spool"], {}))])
+        _, answers = NO_ANSWERS.whole([without_known_fields(first, {})])
+        filled, answers = answers.whole([without_known_fields(other, answers.digests.get(other["spool"], {}))])
         assert read_nodes(filled, "gpu00", "abc") == read_nodes([other], "gpu00", "abc")
         assert set(answers.digests) == {other["spool"]}
 
     def test_an_answer_of_an_older_host_is_taken_as_it_is(self) -> None:
-        filled, answers = NONE.whole([node()])
+        filled, answers = NO_ANSWERS.whole([node()])
         assert (filled, answers.digests) == ([node()], {})
 
     @pytest.mark.parametrize(
@@ -171,20 +171,20 @@ class TestAskedAgain:
     )
     def test_who_leaves_out_what_was_never_told_is_in_error(self, changed: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match=r"\w"):
-            NONE.whole([changes(node(), {}) | changed])
+            NO_ANSWERS.whole([without_known_fields(node(), {}) | changed])
 
     @given(VALUES)
     def test_whatever_a_host_answers_it_is_its_error_at_most(self, answer: Any) -> None:
         with contextlib.suppress(ValueError):
-            NONE.whole(answer)
+            NO_ANSWERS.whole(answer)
         with contextlib.suppress(ValueError):
-            NONE.whole([{"digests": answer, "same": answer, "spool": "/s"}])
+            NO_ANSWERS.whole([{"digests": answer, "same": answer, "spool": "/s"}])
 
     def test_what_is_kept_of_all_answers_together_has_an_end(self) -> None:
         known: list[str] = []
 
         def ever_more() -> None:
-            answers = NONE
+            answers = NO_ANSWERS
             for number in range(100):  # each time one more node with a long field, and the earlier ones left out
                 told = [{"spool": spool, "digests": {}, "same": ["events"]} for spool in known]
                 known.append(f"/s{number}")

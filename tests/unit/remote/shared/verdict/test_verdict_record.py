@@ -10,7 +10,7 @@ from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best, made, read_verdict
+from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict, make_verdict, read_verdict
 from tests.unit.runs_told import Told, at
 
 
@@ -26,7 +26,7 @@ def failed() -> VerdictRecord:
         end_of(Told(0, workers=2).died(5, local=1, raised="ValueError: loss is NaN").failed(6).part, workdir="/w"),
         end_of(Told(1).died(5.5, signal=15).stopped(7, "another host failed").part, member=1, workdir="/w"),
     ]
-    return made(judge(ends, ["gpu02"]), ends, ["gpu02"], writer="gpu00", member=0, code="c0de", written=at(8))
+    return make_verdict(judge(ends, ["gpu02"]), ends, ["gpu02"], writer="gpu00", member=0, code="c0de", written=at(8))
 
 
 def test_it_says_how_it_ended_by_whom_and_each_ranks_end() -> None:
@@ -66,11 +66,11 @@ def test_what_is_none_is_one_error(data: object) -> None:
     ids=["later attempt", "more nodes heard", "lower member"],
 )
 def test_which_copy_counts(lesser: VerdictRecord, better: VerdictRecord) -> None:
-    assert best([lesser, better]) == best([better, lesser]) == better
+    assert best_verdict([lesser, better]) == best_verdict([better, lesser]) == better
 
 
 def test_without_a_copy_there_is_none() -> None:
-    assert best([]) is None
+    assert best_verdict([]) is None
 
 
 def test_a_majority_is_more_heard_than_not() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.wire.chunk_stream import MOST_CHUNKS, BadStream, Incoming, bundle, bundles_of, grouped
+from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming, bundle, bundles_of, group_chunks
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, chunks_of, content_of, digest_of, hash_file
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ def test_a_content_has_exactly_the_bytes_that_were_announced() -> None:
 
 
 def test_bundles_hold_a_bounded_number_of_bytes_and_chunks() -> None:
-    chunks = [Chunk(str(number), 1) for number in range(MOST_CHUNKS + 1)] + [Chunk("x", CHUNK), Chunk("y", CHUNK)]
-    groups = list(grouped(chunks))
+    chunks = [Chunk(str(number), 1) for number in range(MAX_CHUNKS + 1)] + [Chunk("x", CHUNK), Chunk("y", CHUNK)]
+    groups = list(group_chunks(chunks))
     assert [chunk for group in groups for chunk in group] == chunks
-    assert all(len(group) <= MOST_CHUNKS and sum(one.size for one in group) <= CHUNK for group in groups)
+    assert all(len(group) <= MAX_CHUNKS and sum(one.size for one in group) <= CHUNK for group in groups)
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK])
