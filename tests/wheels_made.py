@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.environments import wheels
-from clusterddp.environments.lock_file import Lock, find_uv
+from clusterddp.environments.lock_file import LockFile, find_uv
 from clusterddp.environments.platform_tags import HostKind
 from clusterddp.errors import LockError
 from tests.lean import lean_python
@@ -72,7 +72,7 @@ def need_uv(monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("uv is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
     try:
-        wheels.uv_wheel(Lock(written="test", path=CACHE), KIND, lambda _: None)
+        wheels.uv_wheel(LockFile(written="test", path=CACHE), KIND, lambda _: None)
     except LockError as error:
         pytest.skip(f"uv's static program cannot be had: {error}")
     return CACHE

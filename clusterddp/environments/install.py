@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from clusterddp.environments.lock_file import Lock, lock_of
+from clusterddp.environments.lock_file import LockFile, find_lock_file
 from clusterddp.environments.platform_tags import HostKind, kind_of
 from clusterddp.environments.sending import send_wheels
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
@@ -58,11 +58,11 @@ class Installed:
 def make_plans(hosts: Sequence[Host], project: Project, progress: Callable[[str], None]) -> list[_Plan]:
     """Return the environment for each host with ``clusterddp_environment``, in order; nothing is changed on hosts."""
     chosen = [host for host in hosts if host.entry.environment]
-    locks = {host.name: lock_of(host.entry.environment or "", project.root) for host in chosen}
+    locks = {host.name: find_lock_file(host.entry.environment or "", project.root) for host in chosen}
     if not chosen:
         return []
     bases = dict(zip(locks, values(each(chosen, _base_interpreter)), strict=True))
-    wheels_by_kind: dict[tuple[Lock, HostKind], tuple[Wheel, ...]] = {}
+    wheels_by_kind: dict[tuple[LockFile, HostKind], tuple[Wheel, ...]] = {}
     plans = []
     for host in chosen:
         lock, base = locks[host.name], bases[host.name]
@@ -148,7 +148,7 @@ class _Plan:
     """The environment that one host should have."""
 
     host: Host
-    lock: Lock
+    lock: LockFile
     base: BaseInterpreter
     kind: HostKind  # what determines which wheels fit
     wheels: tuple[Wheel, ...]
@@ -160,12 +160,14 @@ class _Plan:
 
     @property
     def ident(self) -> str:
+        """A digest of the wheels and of the interpreter's version."""
         version = ".".join(self.kind.python.split(".")[:2])
         lines = [f"{version}{self.kind.threads}", *sorted(wheel.sha256 for wheel in self.wheels)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def installed(self) -> Installed:
+        """The environment as it is now; ``digest`` is empty until it is built."""
         return Installed(
             host=self.host.name,
             ident=self.ident,
@@ -270,15 +272,13 @@ def _build(plan: _Plan) -> None:
 def refuse_unequal(environments: Sequence[Installed]) -> None:
     """Refuse hosts with something else installed than most hosts have in the same environment; the errors name each."""
     errors = []
-    for ident in dict.fromkeys(environment.ident for environment in environments):
-        built = [environment for environment in environments if environment.ident == ident and environment.digest]
-        usual = Counter(environment.digest for environment in built).most_common(1)
-        for environment in built:
-            if environment.digest != usual[0][0]:
+    for ident in dict.fromkeys(item.ident for item in environments):
+        built = [item for item in environments if item.ident == ident and item.digest]
+        usual = Counter(item.digest for item in built).most_common(1)
+        for item in built:
+            if item.digest != usual[0][0]:
                 message = f"environment {ident[:SHOWN_DIGITS]} is not what it is on the other hosts"
-                errors.append(
-                    HelperError(environment.host, message, remedy=f"remove {environment.path} there: it is built anew")
-                )
+                errors.append(HelperError(item.host, message, remedy=f"remove {item.path} there: it is built anew"))
     if errors:
         raise errors[0] if len(errors) == 1 else HostsError(errors)
 

@@ -42,7 +42,7 @@ _EDITABLE_OPTIONS = ("-e", "--editable")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lock:
+class LockFile:
     """A lock file, as the inventory names it (``written``), and the extras that are wanted of it."""
 
     written: str
@@ -59,7 +59,7 @@ class Lock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LockedPackages:
+class LockedWheel:
     """A wheel that hosts need: file name, URL, and sha256, which is empty if the lock file has none."""
 
     name: str
@@ -69,14 +69,14 @@ class LockedPackages:
     sha256: str = ""
 
 
-def lock_of(written: str, root: Path) -> Lock:
+def find_lock_file(written: str, root: Path) -> LockFile:
     """Find the lock file that the inventory names, in the project; ``LockError`` if there is none."""
     found = LOCK_PATTERN.fullmatch(written)
     if not found:
         raise LockError(written, "cannot be understood", remedy="write uv.lock, or uv.lock[EXTRA,EXTRA]")
     path = root / found["path"].strip()
     extras = tuple(extra.strip() for extra in (found["extras"] or "").split(",") if extra.strip())
-    lock = Lock(written=written, path=path, extras=extras)
+    lock = LockFile(written=written, path=path, extras=extras)
     if not path.is_file():
         raise LockError(written, f"there is no {path}", remedy=f"make it with {_make_command(lock)}; or name another")
     if extras and lock.kind == "requirements":
@@ -84,7 +84,7 @@ def lock_of(written: str, root: Path) -> Lock:
     return lock
 
 
-def _make_command(lock: Lock) -> str:
+def _make_command(lock: LockFile) -> str:
     """The command that makes such a lock file, or what to write if there is nothing to lock yet."""
     name, folder = lock.path.name, lock.path.parent
     project = (folder / "pyproject.toml").is_file()
@@ -99,7 +99,7 @@ def _make_command(lock: Lock) -> str:
     return f"`uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`, of a {source} that you write"
 
 
-def _pin_remedy(lock: Lock) -> str:
+def _pin_remedy(lock: LockFile) -> str:
     """The command that turns unpinned requirements into a lock file of the same name."""
     name = lock.path.name
     source = f"{name.removesuffix('.txt')}.in"
@@ -107,7 +107,7 @@ def _pin_remedy(lock: Lock) -> str:
     return f"write NAME==VERSION for each package: `{keep}uv pip compile {shlex.quote(source)} -o {shlex.quote(name)}`"
 
 
-def required_wheels(lock: Lock, kind: HostKind) -> list[LockedPackages]:
+def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
     """The wheels of a lock file that a kind of host needs; ``LockError`` names a package without a wheel for it."""
     from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - only hosts with a lock need packaging
 
@@ -127,7 +127,7 @@ def required_wheels(lock: Lock, kind: HostKind) -> list[LockedPackages]:
     return [_locked_package(lock, kind, package, source) for package, source in selected]
 
 
-def _locked_package(lock: Lock, kind: HostKind, package: Package, source: Any) -> LockedPackages:
+def _locked_package(lock: LockFile, kind: HostKind, package: Package, source: Any) -> LockedWheel:
     """Check what the lock file selects of a package for a kind of host."""
     what = f"{package.name} {package.version or ''}".strip()
     source_kind = type(source).__name__.removeprefix("Package").lower()  # a class of packaging.pylock
@@ -147,10 +147,10 @@ def _locked_package(lock: Lock, kind: HostKind, package: Package, source: Any) -
     if source.hashes.keys() - _WEAK_HASHES and not _SHA256.fullmatch(sha256):
         remedy = f"make the lock again with one: {_make_command(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
-    return LockedPackages(name=str(package.name), version=str(package.version or ""), file=file, url=url, sha256=sha256)
+    return LockedWheel(name=str(package.name), version=str(package.version or ""), file=file, url=url, sha256=sha256)
 
 
-def _as_pylock(lock: Lock, kind: HostKind) -> str:
+def _as_pylock(lock: LockFile, kind: HostKind) -> str:
     """The lock file's text, converted to a pylock."""
     if lock.kind == "pylock":
         return lock.path.read_text(encoding="utf-8")
@@ -161,7 +161,7 @@ def _as_pylock(lock: Lock, kind: HostKind) -> str:
     return _uv(lock, ["pip", "compile", "--no-deps", "--format", "pylock.toml", *platform, lock.path.name])
 
 
-def _uv(lock: Lock, arguments: list[str]) -> str:
+def _uv(lock: LockFile, arguments: list[str]) -> str:
     """Run uv in the lock file's folder, and return its output."""
     program = find_uv()
     if program is None:
@@ -185,7 +185,7 @@ def find_uv() -> str | None:
     return str(own) if own.is_file() else which("uv")
 
 
-def refuse_unpinned(lock: Lock, path: Path, including: tuple[Path, ...] = ()) -> None:
+def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = ()) -> None:
     """Refuse requirements not pinned to one version, or not published; ``including`` are the files that include it."""
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - only hosts with a lock need packaging
 
@@ -220,7 +220,7 @@ def _included(path: Path, line: str) -> list[Path]:
     return [path.parent / found[1].strip()] if found else []
 
 
-def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
+def _lines(lock: LockFile, path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of requirements that are not empty, continued ones joined, with the number of the first."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -239,7 +239,7 @@ def _lines(lock: Lock, path: Path) -> Iterator[tuple[int, str]]:
         joined = ""
 
 
-def content_digest(lock: Lock) -> str:
+def content_digest(lock: LockFile) -> str:
     """A digest of a lock file's content and of the files that it includes."""
     digest, pending, paths = hashlib.sha256(), [lock.path], set()
     while pending:

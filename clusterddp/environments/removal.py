@@ -36,7 +36,7 @@ class EnvironmentFound:
 
 def list_environments(
     entries: Sequence[HostEntry],
-    host: Callable[[HostEntry], Host],
+    open_host: Callable[[HostEntry], Host],
     project: str | None,
     now: int,
     notify: Callable[[str], None],
@@ -46,16 +46,14 @@ def list_environments(
     """The environments on all hosts that answer, each with the reason if it is kept.
 
     Environments are kept while a run is live in them or they are built, while another project has used them within 30
-    days, and if this project used them last on that host (unless ``last_too``).
+    days, and if this project used them last on that host (unless ``last_too``). ``now`` is in ns.
     """
 
     def ask(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
-        answer = host(entry).call("environments", {}, timeout=TIMEOUT)
+        answer = open_host(entry).call("environments", {}, timeout=TIMEOUT)
         with reading_answer(entry.name):
-            return [
-                _from_report(entry.name, environment)
-                for environment in read_records(EnvironmentReport, answer, "environments")
-            ]
+            reports = read_records(EnvironmentReport, answer, "environments")
+            return [_from_report(entry.name, report) for report in reports]
 
     environments: list[EnvironmentFound] = []
     for outcome in each(entries, ask):
@@ -78,14 +76,14 @@ def list_environments(
 
 
 def remove(
-    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], to_remove: Sequence[EnvironmentFound]
+    entries: Sequence[HostEntry], open_host: Callable[[HostEntry], Host], to_remove: Sequence[EnvironmentFound]
 ) -> dict[str, Outcome[RemoveAnswer]]:
     """Remove environments, with the wheels that no other one was made of; the outcome by host."""
 
     def remove_from(entry: HostEntry) -> RemoveAnswer:
         idents = [environment.ident for environment in to_remove if environment.host == entry.name]
         request = RemoveRequest(idents=tuple(idents))
-        answer = host(entry).call("remove_environments", written(request), timeout=TIMEOUT)
+        answer = open_host(entry).call("remove_environments", written(request), timeout=TIMEOUT)
         with reading_answer(entry.name):
             return read_record(RemoveAnswer, answer, "answer")
 

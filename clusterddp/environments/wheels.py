@@ -29,7 +29,7 @@ from clusterddp.text.printable import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from clusterddp.environments.lock_file import Lock, LockedPackages
+    from clusterddp.environments.lock_file import LockedWheel, LockFile
     from clusterddp.environments.platform_tags import HostKind
 
 UV = "0.13.9"
@@ -65,7 +65,7 @@ class Wheel:
         return _cache() / "wheels" / self.sha256 / self.file
 
 
-def wheels_of(lock: Lock, kind: HostKind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
+def wheels_of(lock: LockFile, kind: HostKind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
     """Every wheel of a lock file that a kind of host needs, downloaded; ``LockError`` if one cannot be had."""
     key = f"{_FORMAT_VERSION}\0{lock.written}\0{kind}\0{locks.content_digest(lock)}"
     record = _cache() / "resolved" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
@@ -78,7 +78,7 @@ def wheels_of(lock: Lock, kind: HostKind, progress: Callable[[str], None]) -> tu
     return found
 
 
-def uv_wheel(lock: Lock, kind: HostKind, progress: Callable[[str], None]) -> Wheel:
+def uv_wheel(lock: LockFile, kind: HostKind, progress: Callable[[str], None]) -> Wheel:
     """The wheel with uv's static program for a kind of host; ``LockError`` if there is none for its machine."""
     if kind.machine not in UV_WHEELS:
         raise LockError(lock.written, f"uv {UV} has no static program for {kind.machine}")
@@ -102,7 +102,7 @@ def drop_damaged(wheels: Iterable[Wheel]) -> bool:
 
 
 def _download_missing(
-    lock: Lock, kind: HostKind, packages: Sequence[LockedPackages], progress: Callable[[str], None]
+    lock: LockFile, kind: HostKind, packages: Sequence[LockedWheel], progress: Callable[[str], None]
 ) -> Iterable[Wheel]:
     """Download the wheels that are missing, and return all."""
     missing = [
@@ -125,7 +125,7 @@ def _download_missing(
         )
 
 
-def _download(lock: Lock, kind: HostKind, missing: Sequence[LockedPackages], folder: Path) -> None:
+def _download(lock: LockFile, kind: HostKind, missing: Sequence[LockedWheel], folder: Path) -> None:
     """Copy or download wheels to a folder: from ``file:`` URLs here, all others by pip."""
     remote = []
     for package in missing:
@@ -148,7 +148,7 @@ def _download(lock: Lock, kind: HostKind, missing: Sequence[LockedPackages], fol
         )
 
 
-def _pip(lock: Lock, what: Sequence[str], folder: Path, options: Sequence[str]) -> None:
+def _pip(lock: LockFile, what: Sequence[str], folder: Path, options: Sequence[str]) -> None:
     """Download wheels with pip, which knows this machine's indexes, proxies and credentials."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
     argv += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), *options, *what]
@@ -163,7 +163,7 @@ def _pip(lock: Lock, what: Sequence[str], folder: Path, options: Sequence[str]) 
         raise LockError(lock.written, f"pip: {one_line(message)[:500]}", remedy=remedy)
 
 
-def _move_to_cache(lock: Lock, file: Path, sha256: str) -> str:
+def _move_to_cache(lock: LockFile, file: Path, sha256: str) -> str:
     """Move a downloaded file into the cache by its digest, which must be ``sha256`` unless that is empty."""
     if not file.is_file():
         raise LockError(lock.written, f"{file.name} was not downloaded")
@@ -194,6 +194,7 @@ def _read_resolved(path: Path) -> tuple[Wheel, ...] | None:
 
 
 def _wheel(fields: Fields) -> Wheel:
+    """Decode a wheel from a record in ``resolved/``."""
     file, digest = fields.filename("file"), fields.filename("sha256")
     texts: dict[str, Any] = {"name": fields.text("name"), "version": fields.text("version")}
     return Wheel(**texts, file=file, sha256=digest, size=fields.number("size"))
@@ -217,6 +218,7 @@ def _make_folder(folder: Path) -> Path:
 
 
 def _cache() -> Path:
+    """The user's cache folder; ``ClusterddpError`` if there is none."""
     try:
         return user_cache()
     except OSError as error:

@@ -116,7 +116,7 @@ class Merge:
         self._returned: list[Event] = []  # the last batch
         self._last_taken = time.monotonic()  # when an event was last taken
         # Set when a host, or workers of one, have ended (so the run may have ended), and when this is closed.
-        self.stirred = threading.Event()
+        self.something_ended = threading.Event()
         # by host and file, the offset after what was shown
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}  # as in StreamEnded, by host
@@ -155,7 +155,7 @@ class Merge:
     def close(self) -> None:
         """Stop reading. A thread blocked on its host ends with the host's connection."""
         self._closed.set()
-        self.stirred.set()
+        self.something_ended.set()
         with self._lock:
             for queue in self._queues.values():
                 queue.events.clear()
@@ -224,7 +224,7 @@ class Merge:
             self.broken.discard(queue.host)
         if isinstance(event, StreamEnded):
             self.ended[queue.host] = event.ended
-            self.stirred.set()
+            self.something_ended.set()
         return event
 
     def _advance_offsets(self) -> None:
@@ -265,7 +265,7 @@ class Merge:
                     self._put(queue, StreamEnded(host=queue.host, ended=frame.ended), done=True)
                     return None, has_output
                 if isinstance(frame, WorkersExited):  # not a line: only a hint that workers exited
-                    self.stirred.set()
+                    self.something_ended.set()
                     continue
                 offsets = _offsets_after(frame)
                 if len(queue.offsets) + len(offsets) > MAX_FILES:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TRACEBACK = re.compile(rb"(?m)^Traceback \(most recent call last\):\n((?:[ \t].*\n)+)(\S.*)$")
 _COLLECTIVE_ERROR = re.compile(rb"(?i)gloo|nccl|torch\.distributed")
-_CONNECTION_CLOSED = re.compile(rb"(?i)connection (was )?(likely )?(closed|reset)|remote process")
+_CLOSED_ERROR = re.compile(rb"(?i)connection (was )?(likely )?(closed|reset)|remote process")
 
 
 def remove_rank(rank: int | None, text: bytes) -> bytes:
@@ -42,9 +42,7 @@ def _fold_if_lost_peer(traceback: Match[bytes]) -> bytes:
     """Replace a traceback if its exception says that another rank has closed the connection."""
     frames, error = traceback.groups()
     is_lost = (
-        _COLLECTIVE_ERROR.search(error)
-        and _CONNECTION_CLOSED.search(error)
-        and is_lost_peer(error.decode(errors="replace"))
+        _COLLECTIVE_ERROR.search(error) and _CLOSED_ERROR.search(error) and is_lost_peer(error.decode(errors="replace"))
     )
     if not is_lost:
         return traceback[0]

@@ -70,8 +70,8 @@ class EndDetector:
         """Ping hosts whenever the merge reports a change, and check for the run's end; the body of the thread."""
         while not self.merge.done:
             began, pause = time.monotonic(), CHECK_INTERVAL if self._unanswered_since or self.merge.ended else None
-            stirred = self.merge.stirred.wait(pause)  # closing the merge sets it too
-            self.merge.stirred.clear()
+            stirred = self.merge.something_ended.wait(pause)  # closing the merge sets it too
+            self.merge.something_ended.clear()
             if self._exited.is_set():
                 return
             if pause and time.monotonic() - began > SUSPENSION_GAP:  # we were suspended, with input still unread

@@ -115,10 +115,8 @@ class _HostPush:
     def ask(self) -> None:
         """Ask what the host lacks; sets ``done`` if it has everything."""
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
-        all_chunks = (
-            chunk for item in self._entries if item.kind == manifest.FILE for chunk in self._uploads.chunks(item)
-        )
-        chunks = dict.fromkeys(all_chunks)
+        files = (entry for entry in self._entries if entry.kind == manifest.FILE)
+        chunks = dict.fromkeys(chunk for entry in files for chunk in self._uploads.chunks(entry))
         answer = self.host.upload("push_check", written(self.order), pieces, limit=Limit.of_files(len(chunks)))
         with reading_answer(self.name):
             check = read_push_check(answer)

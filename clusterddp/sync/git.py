@@ -15,7 +15,7 @@ from clusterddp.sync.gitignore import unreadable
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.
 _SAFE_OPTIONS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-_REPOSITORY_SCOPES = {b"local", b"worktree"}
+_OWN_SCOPES = {b"local", b"worktree"}  # of a repository's own configuration
 _MAX_CONFIG = 1 << 20  # bytes of a repository's configuration that are read
 
 
@@ -75,9 +75,7 @@ def _no_filter_options(root: bytes) -> list[str]:
         return []
     found = _git(root, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
     parts = found.stdout.split(b"\0")
-    keys = [
-        key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _REPOSITORY_SCOPES
-    ]
+    keys = [key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _OWN_SCOPES]
     drivers = dict.fromkeys(os.fsdecode(key).removeprefix("filter.").rpartition(".")[0] for key in keys)
     no_filter = ("clean=", "process=", "required=false")
     return [argument for name in drivers for key in no_filter for argument in ("-c", f"filter.{name}.{key}")]

@@ -89,6 +89,7 @@ def _is_pattern(line: str) -> bool:
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec:
+    """Compile patterns; ``ValueError`` if one is invalid."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - in a git project git itself is asked
 
     with warnings.catch_warnings():

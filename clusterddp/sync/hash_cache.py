@@ -62,4 +62,5 @@ def _load(path: Path) -> Hashes:
 
 
 def _is_entry(value: object) -> bool:
+    """Whether a value looks like an entry of ``Hashes``: two lists, of stats and of digests."""
     return isinstance(value, list) and list(map(type, value)) == [list, list]

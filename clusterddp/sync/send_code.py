@@ -319,6 +319,7 @@ def turns(jobs: Sequence[S]) -> Iterator[list[S]]:
 
 
 def _refuse_other_code(results: Sequence[HostSync], tree: Tree) -> None:
+    """Raise ``SyncError`` if a host ended with other code than the tree's."""
     for host in results:
         if host.digest != tree.digest:
             message = f"{host.name}: the code in {host.workdir} is not the project's"

@@ -56,5 +56,6 @@ def _clean_letters(text: bytes) -> bytes:
 
 
 def _without_hiding(style: re.Match[bytes]) -> bytes:
+    """A style without the numbers that hide text."""
     style_left = plain_style(style[1].decode())
     return b"\x1b[%sm" % style_left.encode() if style_left else b""

@@ -43,6 +43,7 @@ def duration(value: Any, *, positive: bool = False) -> float:
 
 
 def _seconds(value: Any) -> float:
+    """Check a number of seconds; ``UsageError`` if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_SECONDS:
         raise UsageError("no number of seconds")
     return float(value)

@@ -28,7 +28,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "clusterddp transfer")])
         usage = {"key_cert_sign": True, "crl_sign": False, "digital_signature": False}
-        self._certificate = self._sign(self._name, self._key.public_key(), _usage(usage), is_authority=True)
+        self._certificate = self._sign(self._name, self._key.public_key(), _usage(usage), ca=True)
 
     def identity(self, name: str) -> Identity:
         """Make a key and a certificate for the host of this name in the transfer."""
@@ -39,7 +39,7 @@ class Authority:
         secret = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        signed = self._sign(subject, key.public_key(), _usage(usage), extensions, is_authority=False)
+        signed = self._sign(subject, key.public_key(), _usage(usage), extensions, ca=False)
         return Identity(certificate=signed, key=secret.decode(), authority=self._certificate)
 
     def _sign(
@@ -49,9 +49,9 @@ class Authority:
         usage: x509.KeyUsage,
         extensions: Iterable[x509.ExtensionType] = (),
         *,
-        is_authority: bool,
+        ca: bool,
     ) -> str:
-        """Return a certificate for this key as PEM, signed by the authority."""
+        """Return a certificate for this key as PEM, signed by the authority; ``ca``: of the authority itself."""
         issuer = self._key.public_key()
         builder = (
             x509.CertificateBuilder()
@@ -61,9 +61,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(_VALID_FROM)
             .not_valid_after(_VALID_UNTIL)
-            .add_extension(
-                x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True
-            )
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)

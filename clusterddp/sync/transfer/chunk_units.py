@@ -69,6 +69,7 @@ class _Group:
     size: int = 0
 
     def has_room_for(self, number: int, chunk: Chunk) -> bool:
+        """Whether a chunk, with its number in the list of all chunks, still fits."""
         is_full = self.chunks and self.size + chunk.size > CHUNK
         range_fits = len(self.ranges) < _MAX_RANGES or self.ranges[-1][1] == number
         return not is_full and len(self.chunks) < MAX_CHUNKS and range_fits

@@ -108,16 +108,12 @@ def collect(
     if len(kinds) > 1:
         raise SyncError(f"{origins[0].path} is a file on one host and a folder on another", remedy="--host chooses")
     folder, name = choose_target(kinds.pop())
-    with LocalFolder(folder) as local_folder:
+    with LocalFolder(folder) as local:
         for number in range(_TRIES):
             if number:
                 found = _list_all([origin for origin in waiting if origin.name not in tally.errors], tally)
-            named, disputed = _once_per_shared_folder(
-                {host: _rename_single_file(listing, name) for host, listing in found.items()}
-            )
-            _fetch_missing(
-                local_folder, waiting, found, _plan_paths(named, tally), tally, transfer, overwrite=overwrite
-            )
+            named, disputed = _deduplicate({host: _rename_single_file(item, name) for host, item in found.items()})
+            _fetch_missing(local, waiting, found, _plan_paths(named, tally), tally, transfer, overwrite=overwrite)
             tally.changing |= disputed
             if not tally.changing:
                 break
@@ -144,7 +140,7 @@ def _list_all(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
     return {outcome.name: outcome.value for outcome in outcomes if outcome.value}
 
 
-def _once_per_shared_folder(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
+def _deduplicate(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
     """In folders that several hosts share, keep each file on one host; return the paths on which they disagree.
 
     That they share a folder is each host's own claim, so no host may hide another's file, or stand in for it: if they
@@ -172,7 +168,7 @@ def _rename_single_file(found: Listing, name: str) -> Listing:
 
 
 def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[Entry, Sequence[Chunk]]]:
-    """The file for each local path: what is equal on all hosts that have it is at its own path."""
+    """Return the file for each local path: its own path if all hosts that have it agree, else below a host's name."""
     versions: dict[str, dict[Entry, list[str]]] = {}
     for host, listing in found.items():
         for entry in listing.entries:
@@ -194,7 +190,7 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
 
 
 def _fetch_missing(
-    local_folder: LocalFolder,
+    local: LocalFolder,
     origins: Sequence[Origin],
     found: Mapping[str, Listing],
     plan: Mapping[str, tuple[Entry, Sequence[Chunk]]],
@@ -208,30 +204,30 @@ def _fetch_missing(
     for path, (entry, chunks) in plan.items():
         if path in tally.settled:
             continue
-        state = local_folder.state(entry)
+        state = local.state(entry)
         if state == SAME:
             tally.same.add(path)
         elif state == OTHER and not overwrite:
             tally.kept.add(path)
         else:
             missing.append((entry, chunks))
-    lacking = local_folder.want({entry.content: chunks for entry, chunks in missing if entry.kind == FILE})
+    lacking = local.want({entry.content: chunks for entry, chunks in missing if entry.kind == FILE})
     transfer.expect(sum(lacking.values()))
-    tally.bytes += _fetch(local_folder, origins, found, lacking, tally, transfer)
+    tally.bytes += _fetch(local, origins, found, lacking, tally, transfer)
     uses = Counter(entry.content for entry, _ in missing)
     tally.changing.clear()
     for entry, _ in missing:
         uses[entry.content] -= 1
-        if entry.kind == FILE and not local_folder.whole(entry.content):
+        if entry.kind == FILE and not local.whole(entry.content):
             tally.changing.add(entry.path)
-        elif local_folder.move_into_place(entry, last=not uses[entry.content], overwrite=overwrite):
+        elif local.move_into_place(entry, last=not uses[entry.content], overwrite=overwrite):
             tally.done.add(entry.path)
         else:
             tally.kept.add(entry.path)
 
 
 def _fetch(
-    local_folder: LocalFolder,
+    local: LocalFolder,
     origins: Sequence[Origin],
     found: Mapping[str, Listing],
     lacking: Mapping[str, int],
@@ -251,7 +247,7 @@ def _fetch(
     def fetch(origin: Origin) -> int:
         size_fetched = 0
         for digest, data in fetch_chunks(origin.host, found[origin.name].root, shares[origin.name], transfer.add):
-            local_folder.put(digest, data)
+            local.put(digest, data)
             size_fetched += len(data)
         return size_fetched
 

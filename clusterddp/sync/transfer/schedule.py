@@ -302,7 +302,7 @@ class Schedule:
             loads[name] += 1
             room -= 1
             del self._unsent[unit]
-            self._members[name].taking[unit] = (OPERATOR, 0.0)
+            self._members[name].taking[unit] = (OPERATOR, 0.0)  # ``orders`` sets the time
             yield UnitTransfer(host=name, unit=unit, source=OPERATOR)
 
     def _from_operator(self) -> Iterator[UnitTransfer]:
@@ -314,5 +314,5 @@ class Schedule:
                 continue
             for unit in [unit for unit in wanted if unit not in member.taking][:room]:
                 member.from_operator.pop(unit, None)
-                member.taking[unit] = (OPERATOR, 0.0)
+                member.taking[unit] = (OPERATOR, 0.0)  # as above
                 yield UnitTransfer(host=name, unit=unit, source=OPERATOR)

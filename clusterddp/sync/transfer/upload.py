@@ -60,6 +60,7 @@ class Files:
         return [(chunk.digest, self._chunk(chunk)) for chunk in chunks]
 
     def _chunk(self, chunk: Chunk) -> bytes:
+        """Read a chunk; ``SyncError`` if it cannot be read, or its file has changed."""
         entry, offset = self._locations[chunk.digest]
         path = entry.path
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.environments.lock_file import Lock, LockedPackages, content_digest, lock_of, required_wheels
+from clusterddp.environments.lock_file import LockedWheel, LockFile, content_digest, find_lock_file, required_wheels
 from clusterddp.errors import LockError
 from tests.remedies import Remedy, remedy
 from tests.wheels_made import KIND, make_wheel
@@ -27,9 +27,9 @@ def package(name: str, *wheels: str, more: str = "") -> str:
     return f'[[packages]]\nname = "{name}"\nversion = "1.0"\n{more}' + (f"wheels = [{listed}]\n" if wheels else "")
 
 
-def pylock(folder: Path, *packages: str, head: str = HEAD, extras: str = "") -> Lock:
+def pylock(folder: Path, *packages: str, head: str = HEAD, extras: str = "") -> LockFile:
     (folder / "pylock.toml").write_text(head + "".join(packages))
-    return lock_of(f"pylock.toml{extras}", folder)
+    return find_lock_file(f"pylock.toml{extras}", folder)
 
 
 def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
     assert [one.file for one in required_wheels(lock, KIND)] == [
         "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "pure-1.0-py3-none-any.whl",
     ]  # fmt: skip
-    assert required_wheels(lock, ARM)[0] == LockedPackages(
+    assert required_wheels(lock, ARM)[0] == LockedWheel(
         name="fast",
         version="1.0",
         file="fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
@@ -112,7 +112,7 @@ def test_a_requirement_that_is_no_lock_is_refused_with_its_line(tmp_path: Path, 
     (tmp_path / "requirements.txt").write_text("-r more.txt\n")
     (tmp_path / "more.txt").write_text(f"# a comment\nsmall==1.0 \\\n  --hash=sha256:{SHA}\n{line}\n")
     with pytest.raises(LockError) as refused:
-        required_wheels(lock_of("requirements.txt", tmp_path), KIND)
+        required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
     assert refused.value.message == f"environment requirements.txt: more.txt:4: {line}: {said}"
 
 
@@ -121,11 +121,11 @@ def test_requirements_are_resolved_by_uv_alone(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
     (tmp_path / "more.txt").write_text("small==2.0\nold==1.0 ; python_version < '3'\n")
     (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n-r more.txt\n")
-    (found,) = required_wheels(lock_of("requirements.txt", tmp_path), KIND)
+    (found,) = required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
     assert (found.name, found.version, found.url) == ("small", "2.0", wheel.as_uri())
     (tmp_path / "more.txt").write_text("gone==2.0\n")
     with pytest.raises(LockError, match="gone"):
-        required_wheels(lock_of("requirements.txt", tmp_path), KIND)
+        required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_requirements_are_resolved_by_uv_alone(tmp_path: Path) -> None:
 def test_a_lock_that_is_not_there_or_cannot_be_meant_is_refused(tmp_path: Path, written: str, said: str) -> None:
     (tmp_path / "r.txt").write_text("")
     with pytest.raises(LockError, match=said):
-        lock_of(written, tmp_path)
+        find_lock_file(written, tmp_path)
 
 
 def test_without_uv_its_installation_is_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clusterddp.environments.lock_file.find_uv", lambda: None)
     (tmp_path / "uv.lock").write_text("version = 1\n")
     with pytest.raises(LockError, match=r"needs uv on this machine; `pip install 'clusterddp"):
-        required_wheels(lock_of("uv.lock", tmp_path), KIND)
+        required_wheels(find_lock_file("uv.lock", tmp_path), KIND)
 
 
 def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) ->
     digests = set[Any]()
     for text in ("", "x==1\n"):
         (tmp_path / "a.txt").write_text(f"-r r.txt\n{text}")
-        digests.add(content_digest(lock_of("r.txt", tmp_path)))
+        digests.add(content_digest(find_lock_file("r.txt", tmp_path)))
     assert len(digests) == 2
 
 
@@ -193,21 +193,21 @@ def test_the_command_told_for_a_missing_lock_makes_that_lock(
     for name, text in there.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(LockError) as refused:
-        lock_of(written, tmp_path)
+        find_lock_file(written, tmp_path)
     (command,) = MISSING.printed(str(refused.value))
     assert told.found(command)
     made_by(command, tmp_path)
-    assert required_wheels(lock_of(written, tmp_path), KIND) == []
+    assert required_wheels(find_lock_file(written, tmp_path), KIND) == []
 
 
 def test_without_anything_to_lock_the_command_says_what_to_write_first(tmp_path: Path) -> None:
     pytest.importorskip("uv", reason="uv makes them")
     with pytest.raises(LockError) as refused:
-        lock_of("requirements.txt", tmp_path)
+        find_lock_file("requirements.txt", tmp_path)
     said = TO_WRITE.found(str(refused.value))
     (tmp_path / said[3].partition(" ")[0]).write_text("")
     made_by(said[0], tmp_path)
-    assert required_wheels(lock_of("requirements.txt", tmp_path), KIND) == []
+    assert required_wheels(find_lock_file("requirements.txt", tmp_path), KIND) == []
 
 
 @pytest.mark.parametrize("source", ["", "old==1.0\n"])
@@ -219,9 +219,9 @@ def test_the_command_told_for_loose_requirements_pins_them(tmp_path: Path, sourc
     if source:
         (tmp_path / "requirements.in").write_text(loose)
     with pytest.raises(LockError) as refused:
-        required_wheels(lock_of("requirements.txt", tmp_path), KIND)
+        required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
     made_by(PINNED.found(str(refused.value))[0], tmp_path)
     text = (tmp_path / "requirements.txt").read_text()
     (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n{text}")
-    (found,) = required_wheels(lock_of("requirements.txt", tmp_path), KIND)
+    (found,) = required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
     assert (found.name, found.version) == ("small", "2.0")

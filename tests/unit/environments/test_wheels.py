@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.environments import lock_file as locks
-from clusterddp.environments.lock_file import lock_of
+from clusterddp.environments.lock_file import find_lock_file
 from clusterddp.environments.platform_tags import HostKind, kind_of
 from clusterddp.environments.wheels import drop_damaged, wheels_of
 from clusterddp.errors import LockError
@@ -20,7 +20,7 @@ from tests.wheels_made import KIND, make_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.environments.lock_file import Lock
+    from clusterddp.environments.lock_file import LockFile
 
 
 def quiet(_: str) -> None:
@@ -28,16 +28,16 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lock:
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LockFile:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": "Y = 2\n"})
     head = 'lock-version = "1.0"\ncreated-by = "t"\n[[packages]]\nname = "small"\nversion = "2.0"\n'
     text = f'{head}[[packages.wheels]]\npath = "store/{wheel.name}"\nhashes = {{md5 = "x"}}\n'
     (tmp_path / "pylock.toml").write_text(text)
-    return lock_of("pylock.toml", tmp_path)
+    return find_lock_file("pylock.toml", tmp_path)
 
 
-def test_an_unchanged_lock_asks_for_nothing_again(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_lock_asks_for_nothing_again(lock: LockFile, monkeypatch: pytest.MonkeyPatch) -> None:
     found = wheels_of(lock, KIND, quiet)
     assert [(one.name, one.path.is_file(), len(one.sha256)) for one in found] == [("small", True, 64)]
     (lock.path.parent / "store" / found[0].file).unlink()
@@ -45,21 +45,21 @@ def test_an_unchanged_lock_asks_for_nothing_again(lock: Lock, monkeypatch: pytes
     assert wheels_of(lock, KIND, quiet) == found
 
 
-def test_a_wheel_that_is_not_what_was_locked_is_refused(lock: Lock) -> None:
+def test_a_wheel_that_is_not_what_was_locked_is_refused(lock: LockFile) -> None:
     text = lock.path.read_text().replace('md5 = "x"', f'sha256 = "{"a" * 64}"')
     lock.path.write_text(text)
     with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not what was locked .*find out who"):
         wheels_of(lock, KIND, quiet)
 
 
-def test_a_wheel_that_is_gone_is_named(lock: Lock) -> None:
+def test_a_wheel_that_is_gone_is_named(lock: LockFile) -> None:
     for path in (lock.path.parent / "store").iterdir():
         path.unlink()
     with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not at /"):
         wheels_of(lock, KIND, quiet)
 
 
-def test_a_damaged_memory_is_made_anew(lock: Lock, tmp_path: Path) -> None:
+def test_a_damaged_memory_is_made_anew(lock: LockFile, tmp_path: Path) -> None:
     found = wheels_of(lock, KIND, quiet)
     for path in (tmp_path / "cache/clusterddp/resolved").iterdir():
         path.write_text("[{}]")
@@ -111,7 +111,7 @@ def test_a_host_that_is_no_kind_of_ours_is_an_error_of_its_own(change: dict[str,
         read_record(BaseInterpreter, {**told, **change}, "base")
 
 
-def test_a_wheel_that_is_damaged_in_the_cache_is_fetched_again(lock: Lock) -> None:
+def test_a_wheel_that_is_damaged_in_the_cache_is_fetched_again(lock: LockFile) -> None:
     found = wheels_of(lock, KIND, quiet)
     assert not drop_damaged(found)
     whole = found[0].path.read_bytes()

@@ -103,7 +103,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "CHECK_INTERVAL", 0.01)
     monkeypatch.setattr(ending, "SILENCE_LIMIT", 0.05)
     monkeypatch.setattr(ending, "LOST_AFTER", LONG)
-    monkeypatch.setattr(merging, "PATIENCE", 0.01)
+    monkeypatch.setattr(merging, "SILENCE_TIMEOUT", 0.01)
 
 
 @pytest.fixture

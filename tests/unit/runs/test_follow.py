@@ -104,7 +104,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "CHECK_INTERVAL", 0.02)
     monkeypatch.setattr(ending, "SILENCE_LIMIT", 0.1)
     monkeypatch.setattr(following, "backoff", lambda *_: 0.01)
-    monkeypatch.setattr(merging, "PATIENCE", 0.1)
+    monkeypatch.setattr(merging, "SILENCE_TIMEOUT", 0.1)
 
 
 def succeeded(*hosts: int, silent: tuple[str, ...] = ()) -> RunView:

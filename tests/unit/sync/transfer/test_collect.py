@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
-from clusterddp.sync.transfer.collect import _once_per_shared_folder
+from clusterddp.sync.transfer.collect import _deduplicate
 from clusterddp.sync.transfer.fetch import Listing
 
 
@@ -21,12 +21,10 @@ def paths(found: dict[str, Listing]) -> dict[str, list[str]]:
 
 def test_a_shared_folders_files_come_once_and_those_of_others_stay_their_own() -> None:
     found = {"gpu00": listing("w", a="1", b="2"), "gpu01": listing("w", a="1", b="2"), "gpu02": listing(None, a="3")}
-    once, disputed = _once_per_shared_folder(found)
+    once, disputed = _deduplicate(found)
     assert (paths(once), disputed) == ({"gpu00": ["a", "b"], "gpu01": [], "gpu02": ["a"]}, set())
 
 
 def test_who_claims_anothers_folder_neither_hides_its_files_nor_puts_others_in_their_place() -> None:
-    once, disputed = _once_per_shared_folder(
-        {"liar": listing("w", model="bad"), "gpu01": listing("w", model="good", log="x")}
-    )
+    once, disputed = _deduplicate({"liar": listing("w", model="bad"), "gpu01": listing("w", model="good", log="x")})
     assert (paths(once), disputed) == ({"liar": [], "gpu01": ["log"]}, {"model"})
