@@ -25,14 +25,14 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class HostEvidence:
     """What is known of one host: why it was not reached (``error``), or its facts and answers (by name of the need)."""
 
     entry: HostEntry
     error: ClusterddpError | None = None
-    noise: str = ""
+    noise: str = ""  # what its login shell printed without a terminal
     facts: Facts | None = None
-    facts_error: str = ""
+    facts_error: str = ""  # why it did not report its facts
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
     @property
@@ -42,22 +42,22 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkSeen:
+class NetworkEvidence:
     """Connections tried between every two hosts, both ways, on the network that a run would use."""
 
-    label: str = ""
+    label: str = ""  # the network's name for the user
     where: Mapping[str, Interface] = field(default_factory=dict)  # each host's interface on that network
     failures: tuple[DialFailure, ...] = ()  # the connections that failed
     pairs: tuple[Pair, ...] = ()  # the result for every ordered pair of hosts, row by row
     # addresses on other networks that a host could not reach, and why, by host and address
     unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    deaf: Mapping[str, str] = field(default_factory=dict)  # hosts that could not listen or dial, and why
+    deaf: Mapping[str, str] = field(default_factory=dict)  # host → why it could not listen or dial
     error: str = ""  # why no network could be chosen; then nothing was tried
     remedy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunSeen:
+class RunEvidence:
     """A live run on some hosts, or one that left processes without a supervisor (``left``: their pids by host)."""
 
     run: str
@@ -68,7 +68,7 @@ class RunSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RehearsalSeen:
+class RehearsalEvidence:
     """The result of the small job that `doctor` runs over the hosts."""
 
     # the last stage that each host reported; empty for one that reported none
@@ -84,7 +84,7 @@ class RehearsalSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SlurmSeen:
+class SlurmEvidence:
     """What Slurm reports on a login host; fields of ``scontrol`` and ``sacctmgr`` keep their names."""
 
     error: str = ""  # why nothing could be learned
@@ -105,16 +105,16 @@ class SlurmSeen:
 class Evidence:
     """All that is known of the cluster; a check gets it with only the hosts that it can judge."""
 
-    hosts: tuple[Seen, ...]
-    network: NetworkSeen | None = None
-    runs: tuple[RunSeen, ...] | None = None
-    rehearsal: RehearsalSeen | None = None
+    hosts: tuple[HostEvidence, ...]
+    network: NetworkEvidence | None = None
+    runs: tuple[RunEvidence, ...] | None = None
+    rehearsal: RehearsalEvidence | None = None
     bench: Bench | None = None
-    manager: SlurmSeen | None = None  # what the workload manager that has the hosts reports
+    manager: SlurmEvidence | None = None  # what the workload manager that has the hosts reports
     share_gpus: bool = False  # whether the user accepts that others compute on the GPUs too
     broken: tuple[str, ...] = ()  # names of needs that were not collected because of a bug in clusterddp
 
     @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:
         """The facts of the hosts that reported them, in order."""
-        return [(seen.entry, seen.facts) for seen in self.hosts if seen.facts]
+        return [(report.entry, report.facts) for report in self.hosts if report.facts]

@@ -10,7 +10,7 @@ from clusterddp.errors import HelperError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.dials import Pair
     from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
@@ -56,8 +56,8 @@ def unknown(host: str, message: str, **more: Any) -> Finding:
     return Finding(verdict="unknown", hosts=(host,), message=message, **more)
 
 
-def blind(host: str, why: str) -> Finding:
-    """The finding that a host could not be judged for want of data, which no other check reports."""
+def missing_data(host: str, why: str) -> Finding:
+    """The finding that a host could not be judged because data is missing, which no other check reports."""
     return unknown(host, f"could not look: {why}")
 
 
@@ -67,18 +67,19 @@ def skipped(host: str, why: str) -> Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What the arguments of a question to one host may depend on."""
+class QueryContext:
+    """What the request to one host for a ``Need`` may depend on."""
 
     entry: HostEntry
-    own: Facts | None  # the host's facts; None if it did not report them
+    own_facts: Facts | None  # the host's facts; None if it did not report them
     facts: Mapping[str, Facts]  # the facts of all hosts that reported them, by name
     needs: frozenset[str] = frozenset()  # the names of the needs of all selected checks
     workdir: str  # the folder of a job's code on the host
     code: str = ""  # the same, but empty if the project was never synced
 
 
-def _unread(host: str, _: Any) -> Any:
+def _no_reader(host: str, _: Any) -> Any:
+    """The default of ``Need.read``, for needs that are not an answer of a host."""
     raise HelperError(host, "it was asked something that nobody reads")
 
 
@@ -86,43 +87,45 @@ def _unread(host: str, _: Any) -> Any:
 class Need(Generic[T]):
     """Something that checks judge: how a host is asked for it and its answer read, what is said if it is missing."""
 
-    name: str  # the key in ``Seen.answers``
+    name: str  # the key in ``HostEvidence.answers``
     # the operation that every host runs (remote/helper/operations.py); empty if it takes several hosts
     operation: str = ""
-    arguments: Callable[[Asked], Mapping[str, Any]] = lambda _: {}
-    read: Callable[[str, Any], T] = _unread  # decodes an answer, given the host's name and the JSON
+    arguments: Callable[[QueryContext], Mapping[str, Any]] = lambda _: {}
+    read: Callable[[str, Any], T] = _no_reader  # decodes an answer, given the host's name and the JSON
     timeout: float = 120.0  # for the operation, in seconds; what may hang on the host is given up there much earlier
-    known: Callable[[Asked], T | None] = lambda _: None  # the answer if it is known without asking the host; else None
+    known: Callable[[QueryContext], T | None] = lambda _: (
+        None
+    )  # the answer if it is known without asking the host; else None
     without_facts: bool = False  # whether a host that did not report its facts is asked too
     # why a host cannot be judged, or None, given the evidence, the host, and who failed which check (check → host →
     # why). By default a host without an answer is unknown.
-    lack: Callable[[Evidence, Seen, Culprits], Finding | None] | None = None
+    explain: Callable[[Evidence, HostEvidence, Culprits], Finding | None] | None = None
     bench: bool = False  # collected only with ``--bench``
     launcher: str = ""  # collected only on the hosts of this launcher; empty: of any
-    elsewhere: str = ""  # with such a launcher: how it is collected, for those who ask for it on other hosts
-    of_manager: bool = False  # reported by a workload manager for all hosts, and judged apart from them
+    hint: str = ""  # with such a launcher: how it is collected, for those who ask for it on other hosts
+    reported_by_manager: bool = False  # reported by a workload manager for all hosts, and judged apart from them
 
-    def of(self, seen: Seen) -> T | None:
+    def of(self, report: HostEvidence) -> T | None:
         """A host's answer; None if there is none."""
-        answer = seen.answers.get(self.name)
+        answer = report.answers.get(self.name)
         return cast("T | None", answer.value) if answer else None
 
     def each(self, evidence: Evidence) -> list[tuple[HostEntry, T]]:
         """The hosts that answered, with their answers, in order."""
-        return [(seen.entry, answer) for seen in evidence.hosts if (answer := self.of(seen)) is not None]
+        return [(report.entry, answer) for report in evidence.hosts if (answer := self.of(report)) is not None]
 
-    def missing(self, evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+    def missing(self, evidence: Evidence, report: HostEvidence, culprits: Culprits) -> Finding | None:
         """Why a host cannot be judged for want of this answer; None if it can."""
         if self.name in evidence.broken:
-            return blind(seen.name, internal_error(self.name))
-        if self.lack:
-            return self.lack(evidence, seen, culprits)
-        return None if self.of(seen) is not None else self.unanswered(seen)
+            return missing_data(report.name, internal_error(self.name))
+        if self.explain:
+            return self.explain(evidence, report, culprits)
+        return None if self.of(report) is not None else self.unanswered(report)
 
-    def unanswered(self, seen: Seen) -> Finding:
+    def unanswered(self, report: HostEvidence) -> Finding:
         """The finding that a host has not answered, and why."""
-        answer = seen.answers.get(self.name)
-        return blind(seen.name, (answer and answer.error) or NOT_ASKED)
+        answer = report.answers.get(self.name)
+        return missing_data(report.name, (answer and answer.error) or NOT_ASKED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,16 +194,16 @@ class Diagnosis:
         """The object of ``doctor --json`` (docs/labels-and-json.md)."""
         return {
             "verdict": self.verdict,
-            "checks": [one.to_json() for one in self.results],
-            "pairs": [one.to_json() for one in self.pairs],
+            "checks": [result.to_json() for result in self.results],
+            "pairs": [result.to_json() for result in self.pairs],
             **({"bench": self.evidence.bench.to_json()} if self.evidence.bench else {}),
         }
 
 
 def worst(results: Iterable[CheckResult]) -> Verdict:
     """The worst verdict of several results; skipped ones do not count."""
-    found = {result.verdict for result in results} - {"skipped"}
-    return next((verdict for verdict in WORST_FIRST if verdict in found), "pass")
+    verdicts = {result.verdict for result in results} - {"skipped"}
+    return next((verdict for verdict in WORST_FIRST if verdict in verdicts), "pass")
 
 
 def for_facts(judge: Callable[[HostEntry, Facts], Finding | None]) -> Callable[[Evidence], list[Finding]]:
@@ -214,7 +217,7 @@ def for_each(need: Need[T], judge: Callable[[HostEntry, T], Finding | None]) -> 
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The value that most hosts have (of equally frequent ones the first), and the hosts with another value."""
+    """The most frequent value (of equally frequent ones the first), and each host that has another one, with it."""
     counts: dict[str, int] = {}
     for value in values.values():
         counts[value] = counts.get(value, 0) + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks.model import NOT_ASKED, Need, blind, skipped
+from clusterddp.checks.model import NOT_ASKED, Need, missing_data, skipped
 from clusterddp.errors import HelperError
 from clusterddp.facts.gpu_assignment import FREE_MIB
 from clusterddp.facts.host import python_query
@@ -19,56 +19,58 @@ from clusterddp.remote.shared.schema.record import written
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clusterddp.checks.evidence import Evidence, Seen
-    from clusterddp.checks.model import Asked, Culprits, Finding
+    from clusterddp.checks.evidence import Evidence, HostEvidence
+    from clusterddp.checks.model import Culprits, Finding, QueryContext
     from clusterddp.facts.host import Facts
     from clusterddp.remote.shared.probes.health_records import Lookup
 
 
-def looked_up(seen: Seen, name: str) -> Lookup | None:
+def lookup_of(report: HostEvidence, name: str) -> Lookup | None:
     """What a host resolved a name to; None if it did not report that."""
-    health = HEALTH.of(seen)
+    health = HEALTH.of(report)
     return health.names.get(name) if health else None
 
 
-def nameless(seen: Seen) -> bool:
+def has_failed_lookups(report: HostEvidence) -> bool:
     """Whether a host could not look up every host's name; the check ``names`` reports why."""
-    health = HEALTH.of(seen)
+    health = HEALTH.of(report)
     return bool(health and any(one.error for one in health.names.values()))
 
 
-def _never(_: Evidence, __: Seen, ___: Culprits) -> Finding | None:
+# The next functions are values of ``Need.explain``: why a host cannot be judged without certain data, or None.
+def _never_missing(_: Evidence, __: HostEvidence, ___: Culprits) -> Finding | None:
     return None
 
 
-def _not_asked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
-    return blind(seen.name, NOT_ASKED) if seen.facts is None and not seen.facts_error else None
+def _facts_not_asked(_: Evidence, report: HostEvidence, __: Culprits) -> Finding | None:
+    return missing_data(report.name, NOT_ASKED) if report.facts is None and not report.facts_error else None
 
 
-def _no_facts(_: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
-    if seen.facts is not None:
+def _facts_missing(_: Evidence, report: HostEvidence, culprits: Culprits) -> Finding | None:
+    if report.facts is not None:
         return None
-    reported = seen.name in culprits.get("setup", {})
-    return skipped(seen.name, "because of setup") if reported else blind(seen.name, seen.facts_error or NOT_ASKED)
+    if report.name in culprits.get("setup", {}):
+        return skipped(report.name, "because of setup")
+    return missing_data(report.name, report.facts_error or NOT_ASKED)
 
 
-ASKED: Need[Any] = Need(name="asked", lack=_not_asked)  # the host was asked for its facts, successfully or not
-FACTS: Need[Any] = Need(name="facts", lack=_no_facts)
+ASKED: Need[Any] = Need(name="asked", explain=_facts_not_asked)  # the host was asked for its facts, successfully or not
+FACTS: Need[Any] = Need(name="facts", explain=_facts_missing)
 
 
-def _health_arguments(asked: Asked) -> Mapping[str, Any]:
-    entry, own = asked.entry, asked.own
+def _health_arguments(context: QueryContext) -> Mapping[str, Any]:
+    entry, own_facts = context.entry, context.own_facts
     request = HealthRequest(
-        workdir=asked.workdir,
-        tmp=own.folder_variables.get("TMPDIR") if own else None,
-        code=asked.code,
-        extensions=_extensions(own) if own else None,
-        paths=tuple({**(job_paths(entry, own) if own else {}), **dict.fromkeys(entry.links.values())}),
+        workdir=context.workdir,
+        tmp=own_facts.folder_variables.get("TMPDIR") if own_facts else None,
+        code=context.code,
+        extensions=_extensions(own_facts) if own_facts else None,
+        paths=tuple({**(job_paths(entry, own_facts) if own_facts else {}), **dict.fromkeys(entry.links.values())}),
         login=not entry.python and not entry.setup,  # else the inventory decides, whatever a login finds
-        python=own.python if own else None,
-        names=tuple(dict.fromkeys(one.hostname for one in asked.facts.values())),
+        python=own_facts.python if own_facts else None,
+        names=tuple(dict.fromkeys(one.hostname for one in context.facts.values())),
         ports=entry.ports,
-        pids=tuple(pid for gpu in own.gpus for pid in gpu.processes) if own else (),
+        pids=tuple(pid for gpu in own_facts.gpus for pid in gpu.processes) if own_facts else (),
     )
     return written(request)
 
@@ -88,47 +90,48 @@ HEALTH: Need[Health] = Need(
 )
 
 
-def _election_arguments(asked: Asked) -> Mapping[str, Any]:
+def _election_arguments(context: QueryContext) -> Mapping[str, Any]:
     """The endpoints that a torchrun by hand would be given: the first host's own name, and its address."""
-    own, first = asked.own, next(iter(asked.facts.values()))
-    if own is None or own.python is None:
-        raise HelperError(asked.entry.name, (own and own.python_error) or "no interpreter to ask")
+    own_facts, first = context.own_facts, next(iter(context.facts.values()))
+    if own_facts is None or own_facts.python is None:
+        raise HelperError(context.entry.name, (own_facts and own_facts.python_error) or "no interpreter to ask")
     outward = [one.address for one in first.addresses if not one.loopback]
     address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
     endpoints = tuple(name for name in (first.hostname, address) if name)
-    return written(ElectionRequest(python_query(asked.entry), own.python, endpoints, own.torch_folder))
+    return written(ElectionRequest(python_query(context.entry), own_facts.python, endpoints, own_facts.torch_folder))
 
 
-def _no_vote(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
-    if nameless(seen):
-        return skipped(seen.name, "because of names")
-    return ELECTION.unanswered(seen) if ELECTION.of(seen) is None else None
+def _election_missing(_: Evidence, report: HostEvidence, __: Culprits) -> Finding | None:
+    if has_failed_lookups(report):
+        return skipped(report.name, "because of names")
+    return ELECTION.unanswered(report) if ELECTION.of(report) is None else None
 
 
 # For each endpoint, whether torch on this host believes that the endpoint is this host.
 ELECTION: Need[Mapping[str, bool]] = Need(
-    name="election", operation="election", arguments=_election_arguments, read=own_endpoints, lack=_no_vote
+    name="election", operation="election", arguments=_election_arguments, read=own_endpoints, explain=_election_missing
 )
 
 
-def _no_gpus(asked: Asked) -> GpuHealth | None:
+def _without_gpus(context: QueryContext) -> GpuHealth | None:
     """The known answer of a host without GPUs or with a failed driver, which is not asked."""
-    own = asked.own
-    if own is None or own.gpus:
+    own_facts = context.own_facts
+    if own_facts is None or own_facts.gpus:
         return None
-    listed = "nvidia-smi lists no GPU there" if own.pci_nvidia else "no NVIDIA GPU there"
-    return GpuHealth(reason=own.nvidia_error or listed)
+    reason = "nvidia-smi lists no GPU there" if own_facts.pci_nvidia else "no NVIDIA GPU there"
+    return GpuHealth(reason=own_facts.nvidia_error or reason)
 
 
-def _gpu_arguments(asked: Asked) -> Mapping[str, Any]:
-    tried = asked.own if asked.own and GPU_SMOKE_TEST.name in asked.needs and _can_be_tried(asked.own) else None
-    return written(GpuHealthRequest(python_query(asked.entry), tried.devices if tried else 0))
+def _gpu_arguments(context: QueryContext) -> Mapping[str, Any]:
+    facts = context.own_facts
+    tested = facts.devices if facts and GPU_SMOKE_TEST.name in context.needs and _can_smoke_test(facts) else 0
+    return written(GpuHealthRequest(python_query(context.entry), tested))
 
 
-def _can_be_tried(own: Facts) -> bool:
+def _can_smoke_test(own_facts: Facts) -> bool:
     """Whether torch may start the GPUs: not while a process uses them, for a smoke test takes memory."""
-    free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own.gpus)
-    return bool(free and own.torch and own.torch.cuda and not own.torch.device_error)
+    free = all(not gpu.processes and (gpu.used_mib or 0) < FREE_MIB for gpu in own_facts.gpus)
+    return bool(free and own_facts.torch and own_facts.torch.cuda and not own_facts.torch.device_error)
 
 
 def _read_gpu_health(host: str, data: Any) -> GpuHealth:
@@ -141,63 +144,66 @@ GPU_HEALTH: Need[GpuHealth] = Need(
     arguments=_gpu_arguments,
     read=_read_gpu_health,
     timeout=420.0,  # setup lines, GPUs started in a few waves, copies between them, each within its own limit
-    known=_no_gpus,
+    known=_without_gpus,
 )
 GPU_SMOKE_TEST: Need[Any] = Need(
-    name="gpu-smoke-test", lack=_never
+    name="gpu-smoke-test", explain=_never_missing
 )  # makes the question for GPU_HEALTH try each GPU with torch
 # For the folders state, workdir and home, the other hosts that have the same one.
-SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", lack=_never)
+SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", explain=_never_missing)
 
 
-def _anywhere(reason: Callable[[Evidence], str]) -> Callable[[Evidence, Seen, Culprits], Finding | None]:
+def _missing_for_all(reason: Callable[[Evidence], str]) -> Callable[[Evidence, HostEvidence, Culprits], Finding | None]:
     """A ``lack`` for a need that concerns all hosts at once: ``reason`` says why it is missing, or is empty."""
-    return lambda evidence, seen, _: blind(seen.name, why) if (why := reason(evidence)) else None
+    return lambda evidence, report, _: missing_data(report.name, why) if (why := reason(evidence)) else None
 
 
-def _not_dialled(evidence: Evidence) -> str:
+def _not_dialled_reason(evidence: Evidence) -> str:
     return "nothing was dialled" if evidence.network is None else ""
 
 
-def _no_dials(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+def _connections_missing(evidence: Evidence, report: HostEvidence, culprits: Culprits) -> Finding | None:
     if evidence.network and evidence.network.error:
-        return skipped(seen.name, "because of network")
-    return NETWORK.missing(evidence, seen, culprits)
+        return skipped(report.name, "because of network")
+    return NETWORK.missing(evidence, report, culprits)
 
 
-def _no_runs(evidence: Evidence, seen: Seen, _: Culprits) -> Finding | None:
-    answer = seen.answers.get(RUNS.name)
+def _runs_missing(evidence: Evidence, report: HostEvidence, _: Culprits) -> Finding | None:
+    answer = report.answers.get(RUNS.name)
     if answer and answer.error:
-        return blind(seen.name, answer.error)
-    return blind(seen.name, "no host told its runs") if evidence.runs is None else None
+        return missing_data(report.name, answer.error)
+    return missing_data(report.name, "no host told its runs") if evidence.runs is None else None
 
 
-def _unmeasured(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+def _speeds_missing(evidence: Evidence, report: HostEvidence, culprits: Culprits) -> Finding | None:
     if evidence.bench and not evidence.bench.refused:
         return None
     if culprits.get("idle") or evidence.bench:
-        return skipped(seen.name, "because of idle")
-    return blind(seen.name, "nothing was measured")
+        return skipped(report.name, "because of idle")
+    return missing_data(report.name, "nothing was measured")
 
 
-def _no_workers(evidence: Evidence, seen: Seen, culprits: Culprits) -> Finding | None:
+def _collectives_missing(evidence: Evidence, report: HostEvidence, culprits: Culprits) -> Finding | None:
     if evidence.bench and not evidence.bench.refused and evidence.bench.together is None:
-        return blind(seen.name, "no host could take part")
-    return _unmeasured(evidence, seen, culprits)
+        return missing_data(report.name, "no host could take part")
+    return _speeds_missing(evidence, report, culprits)
 
 
-NETWORK: Need[Any] = Need(name="network", lack=_anywhere(_not_dialled))
-DIALLED: Need[Any] = Need(name="dialled", lack=_no_dials)  # a network on which connections were tried
-RUNS: Need[Any] = Need(name="runs", lack=_no_runs)
+NETWORK: Need[Any] = Need(name="network", explain=_missing_for_all(_not_dialled_reason))
+DIALLED: Need[Any] = Need(name="dialled", explain=_connections_missing)  # connections tried on a network
+RUNS: Need[Any] = Need(name="runs", explain=_runs_missing)
 REHEARSAL: Need[Any] = Need(
-    name="rehearsal", lack=_anywhere(lambda evidence: "" if evidence.rehearsal else "no host could take part")
+    name="rehearsal", explain=_missing_for_all(lambda evidence: "" if evidence.rehearsal else "no host could take part")
 )
-BENCH: Need[Any] = Need(name="bench", bench=True, lack=_never)  # marks a check as one of --bench alone
-PAIRS: Need[Any] = Need(name="pairs", bench=True, lack=_unmeasured)  # the speed of every pair
-WORKERS: Need[Any] = Need(name="workers", bench=True, lack=_no_workers)  # the benchmark run over all hosts
+BENCH: Need[Any] = Need(name="bench", bench=True, explain=_never_missing)  # marks checks of --bench
+PAIRS: Need[Any] = Need(name="pairs", bench=True, explain=_speeds_missing)  # the speed of every pair
+WORKERS: Need[Any] = Need(name="workers", bench=True, explain=_collectives_missing)  # the run over all hosts
 # SLURM: what Slurm reports, judged on its login host; SLURM_NODE: the same compared with a node's own facts.
-_OF_SLURM: dict[str, Any] = {"launcher": "slurm", "elsewhere": "looked at with `doctor --launcher slurm`"}
+_ON_SLURM: dict[str, Any] = {"launcher": "slurm", "hint": "looked at with `doctor --launcher slurm`"}
 SLURM: Need[Any] = Need(
-    name="slurm", of_manager=True, lack=_anywhere(lambda evidence: "" if evidence.manager else NOT_ASKED), **_OF_SLURM
+    name="slurm",
+    reported_by_manager=True,
+    explain=_missing_for_all(lambda evidence: "" if evidence.manager else NOT_ASKED),
+    **_ON_SLURM,
 )
-SLURM_NODE: Need[Any] = Need(name="slurm-node", lack=_no_facts, **_OF_SLURM)
+SLURM_NODE: Need[Any] = Need(name="slurm-node", explain=_facts_missing, **_ON_SLURM)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.collectives import slow_all_reduce
-from clusterddp.doctor.rehearsal import RehearsalPart, play
+from clusterddp.doctor.rehearsal import RehearsalPart, run_program
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts.bench import Together
 from clusterddp.facts.bench_results import Measured
@@ -25,70 +25,74 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from clusterddp.checks.model import Check
-    from clusterddp.doctor.rehearsal import Played
+    from clusterddp.doctor.rehearsal import ProgramResult
     from clusterddp.facts.bench import Bench
     from clusterddp.runs.run_on_hosts import Site
 
 _log = logging.getLogger("clusterddp")
 PROGRAM = "bench.py"
-OF_CHECKS = {"gemm": "gemm", "allreduce": "allreduce", "stragglers": "late"}  # check → the measurement it needs
-START = 60.0  # seconds until every host must have reported something
-LIMIT = 150.0  # seconds from then on
-STEP = 30.0  # seconds that a step may take
-MOST = {"nccl": 1 << 30, "gloo": 1 << 26}  # bytes of the largest all-reduce
-GROUP_LIMIT, GROUP_STEP, GROUP_MOST = 40.0, 10.0, 1 << 24  # LIMIT, STEP and MOST for the smaller groups
-SLOW = 0.3  # a group below this share of the best group's bus bandwidth is bad
+MEASUREMENT_OF_CHECK = {
+    "gemm": "gemm",
+    "allreduce": "allreduce",
+    "stragglers": "late",
+}  # as remote/builtin/bench.py has it
+START_TIMEOUT = 60.0  # seconds until every host must have reported something
+RUN_TIMEOUT = 150.0  # seconds from then on
+STEP_TIMEOUT = 30.0  # seconds that a step may take
+MAX_BYTES = {"nccl": 1 << 30, "gloo": 1 << 26}  # bytes of the largest all-reduce
+GROUP_TIMEOUT, GROUP_STEP_TIMEOUT, GROUP_MAX_BYTES = 40.0, 10.0, 1 << 24  # LIMIT, STEP and MOST for the smaller groups
+SLOW_SHARE = 0.3  # a group below this share of the best group's bus bandwidth is bad
 _Group = tuple[str, ...]
 
 
-def parts_for(checks: Iterable[Check]) -> tuple[str, ...]:
+def measurements_for(checks: Iterable[Check]) -> tuple[str, ...]:
     """The measurements that these checks need, and the matrix product, which is quick: its table shows all ranks."""
     chosen = {check.name for check in checks} | {"gemm"}
-    return tuple(part for name, part in OF_CHECKS.items() if name in chosen)
+    return tuple(measurement for name, measurement in MEASUREMENT_OF_CHECK.items() if name in chosen)
 
 
 def measure_together(
     cluster: Site,
-    taking: Sequence[RehearsalPart],
+    parts: Sequence[RehearsalPart],
     measured: Sequence[str],
     bench: Bench,
     progress: Callable[[str], None],
 ) -> Bench:
     """Run the benchmark over these hosts and add its result to ``bench``; if it is bad, find the hosts at fault."""
-    progress(f"measuring on {counted(len(taking), 'host')}")
+    progress(f"measuring on {counted(len(parts), 'host')}")
     try:
-        backend, ready = _ready(taking)
-        together = _together(cluster, ready, backend, measured)
+        backend, ready = _assign_workers(parts)
+        together = _run_benchmark(cluster, ready, backend, measured)
     except ClusterddpError as error:
-        names = tuple(part.host.name for part in taking)
+        names = tuple(part.host.name for part in parts)
         blamed = (error.host,) if isinstance(error, HostError) else ()
-        return replace(bench, together=_failed(names, error, blamed, reduced="allreduce" in measured))
+        return replace(bench, together=_not_started(names, error, blamed, reduced="allreduce" in measured))
     bench = replace(bench, together=together)
     if not together.error and not slow_all_reduce(bench):
         return bench
     return replace(bench, together=replace(together, at_fault=_hosts_at_fault(cluster, ready, backend, progress)))
 
 
-def _ready(taking: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
+def _assign_workers(parts: Sequence[RehearsalPart]) -> tuple[str, list[RehearsalPart]]:
     """Choose the backend and each host's workers: NCCL with one per GPU, or gloo if a host has no usable GPU."""
-    devices = assign_gpus([(part.host.entry, part.facts) for part in taking])
+    devices = assign_gpus([(part.host.entry, part.facts) for part in parts])
     ready = []
-    for part in taking:
+    for part in parts:
         own = devices[part.host.name]
         ready.append(replace(part, nproc=worker_count(part.host.entry, part.facts, own), devices=own))
     nccl = all(part.facts.devices and part.facts.torch and part.facts.torch.nccl_available for part in ready)
     return "nccl" if nccl else "gloo", ready
 
 
-def _together(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measured: Sequence[str]) -> Together:
-    options = {"backend": backend, "timeout": STEP, "parts": measured, "most": MOST[backend]}
-    played = play(cluster, ready, PROGRAM, options, limit=LIMIT, start=START)
+def _run_benchmark(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measured: Sequence[str]) -> Together:
+    options = {"backend": backend, "timeout": STEP_TIMEOUT, "parts": measured, "most": MAX_BYTES[backend]}
+    result = run_program(cluster, ready, PROGRAM, options, limit=RUN_TIMEOUT, start=START_TIMEOUT)
     names = tuple(part.host.name for part in ready)
-    error, blamed, remedy = _ended(played)
+    error, blamed, remedy = _failure_of(result)
     return Together(
         hosts=names,
         backend=backend,
-        measured=_measured(played),
+        measured=_measurements(result),
         error=error,
         blamed=blamed,
         remedy=remedy,
@@ -96,11 +100,11 @@ def _together(cluster: Site, ready: Sequence[RehearsalPart], backend: str, measu
     )
 
 
-def _measured(played: Played) -> Measured:
-    return Measured.from_lines((one.host, one.rank, one.value) for one in played.lines)
+def _measurements(result: ProgramResult) -> Measured:
+    return Measured.from_lines((item.host, item.rank, item.value) for item in result.lines)
 
 
-def _failed(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: bool) -> Together:
+def _not_started(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: bool) -> Together:
     return Together(
         hosts=hosts,
         backend="",
@@ -112,16 +116,16 @@ def _failed(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: b
     )
 
 
-def _ended(played: Played) -> tuple[str, _Group, str]:
+def _failure_of(result: ProgramResult) -> tuple[str, _Group, str]:
     """Why a run did not complete, which hosts failed first, and the remedy; all empty if it completed."""
-    verdict = played.verdict
+    verdict = result.verdict
     if verdict and verdict.state == RunState.SUCCEEDED:
         return "", (), ""
-    lost = None if played.late else played.lost
+    lost = None if result.late else result.lost
     if lost:
         return lost.message, (lost.host,) if isinstance(lost, HostError) else (), lost.remedy
-    if verdict is None or (played.late and verdict.state == RunState.STOPPED):
-        return f"it did not end within {played.seconds:.0f} s", (), ""
+    if verdict is None or (result.late and verdict.state == RunState.STOPPED):
+        return f"it did not end within {result.seconds:.0f} s", (), ""
     return verdict.line, verdict.culprits, verdict.remedy
 
 
@@ -135,19 +139,19 @@ def _hosts_at_fault(
         return ()
     speeds: dict[_Group, float] = {}
     progress(f"telling apart: {counted(len(first), 'group')}")
-    _try(cluster, by_name, backend, first, speeds)
-    second = [group for group in second_groups(first, _bad(speeds)) if group not in speeds]
+    _measure_groups(cluster, by_name, backend, first, speeds)
+    second = [group for group in second_groups(first, _bad_groups(speeds)) if group not in speeds]
     progress(f"telling apart: {counted(len(second), 'more group')}")
-    _try(cluster, by_name, backend, second, speeds)
-    return tuple(faulty_hosts(list(speeds), _bad(speeds)))
+    _measure_groups(cluster, by_name, backend, second, speeds)
+    return tuple(faulty_hosts(list(speeds), _bad_groups(speeds)))
 
 
-def _bad(speeds: Mapping[_Group, float]) -> set[_Group]:
+def _bad_groups(speeds: Mapping[_Group, float]) -> set[_Group]:
     best = max(speeds.values(), default=0.0)
-    return {group for group, speed in speeds.items() if speed <= SLOW * best}
+    return {group for group, speed in speeds.items() if speed <= SLOW_SHARE * best}
 
 
-def _try(
+def _measure_groups(
     cluster: Site,
     by_name: Mapping[str, RehearsalPart],
     backend: str,
@@ -155,20 +159,20 @@ def _try(
     speeds: dict[_Group, float],
 ) -> None:
     """Measure the bus bandwidth of each group, 0 if it fails; groups without a common host run at the same time."""
-    options = {"backend": backend, "timeout": GROUP_STEP, "parts": ["allreduce"], "most": GROUP_MOST}
+    options = {"backend": backend, "timeout": GROUP_STEP_TIMEOUT, "parts": ["allreduce"], "most": GROUP_MAX_BYTES}
 
-    def one(group: _Group) -> float:
+    def reduce(group: _Group) -> float:
         try:
-            played = play(cluster, [by_name[name] for name in group], PROGRAM, options, limit=GROUP_LIMIT)
+            result = run_program(cluster, [by_name[name] for name in group], PROGRAM, options, limit=GROUP_TIMEOUT)
         except ClusterddpError as error:
             _log.debug("%s: %s", ", ".join(group), error)
             return 0.0  # whatever failed, the group counts as bad
-        why, _, _ = _ended(played)
-        return 0.0 if why else max((one.busbw for one in _measured(played).reduces), default=0.0)
+        why, _, _ = _failure_of(result)
+        return 0.0 if why else max((reduce.busbw for reduce in _measurements(result).reduces), default=0.0)
 
-    for turn in turns_of(groups):
-        pool = ThreadPoolExecutor(len(turn))
+    for batch in turns_of(groups):
+        pool = ThreadPoolExecutor(len(batch))
         try:
-            speeds.update(zip(turn, pool.map(one, turn), strict=True))
+            speeds.update(zip(batch, pool.map(reduce, batch), strict=True))
         finally:  # after Ctrl-C do not wait for hosts that may never answer
             pool.shutdown(wait=False, cancel_futures=True)

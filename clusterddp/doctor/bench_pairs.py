@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.performance import busy
 from clusterddp.checks.needs import PAIRS, WORKERS
-from clusterddp.doctor.bench_collectives import measure_together, parts_for
+from clusterddp.doctor.bench_collectives import measure_together, measurements_for
 from clusterddp.doctor.rehearsal import parts
 from clusterddp.facts.bench import Bench
 from clusterddp.facts.bench_schedule import first_rounds, suspect_rounds
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     Round = Sequence[tuple[str, str]]
 
-AGAIN = 2  # how often slow directions are measured again, alone
-MOST_AGAIN = 12  # directions each time: what holds for so many holds for the rest
-SECONDS = 3600  # then a listener whose operator is gone ends by itself
+REMEASUREMENTS = 2  # how often slow directions are measured again, alone
+MAX_REMEASURED = 12  # directions each time: what holds for so many holds for the rest
+LISTEN_SECONDS = 3600  # then a listener whose operator is gone ends by itself
 POUR_TIMEOUT = 60.0  # seconds; the host's own limits are shorter
 
 
@@ -66,15 +66,15 @@ def measure(
     bench = Bench()
     network = evidence.network
     if PAIRS in needs and network and not network.error:
-        there = [outcome.value for outcome in outcomes if outcome.value and outcome.name in network.where]
-        alone = _alone(evidence, there)
-        speeds = () if alone else pair_speeds(there, network.where, progress)
+        connected = [outcome.value for outcome in outcomes if outcome.value and outcome.name in network.where]
+        alone = _no_second_machine(evidence, connected)
+        speeds = () if alone else pair_speeds(connected, network.where, progress)
         bench = Bench(label=network.label, speeds=speeds, alone=alone)
-    taking = parts(evidence, outcomes, checks, WORKERS) if WORKERS in needs else []
-    return measure_together(cluster, taking, parts_for(checks), bench, progress) if taking else bench
+    participants = parts(evidence, outcomes, checks, WORKERS) if WORKERS in needs else []
+    return measure_together(cluster, participants, measurements_for(checks), bench, progress) if participants else bench
 
 
-def _alone(evidence: Evidence, hosts: Sequence[Host]) -> str:
+def _no_second_machine(evidence: Evidence, hosts: Sequence[Host]) -> str:
     """Why there are no two machines to measure between; empty if there are."""
     names = {host.name for host in hosts}
     machines = {facts.boot for entry, facts in evidence.facts if entry.name in names}
@@ -91,19 +91,19 @@ def pair_speeds(
     with contextlib.ExitStack() as stack:
         meter = _Meter(hosts, where, stack)
         rounds = first_rounds([host.name for host in hosts])
-        for number, one in enumerate(rounds, 1):
+        for number, pairs in enumerate(rounds, 1):
             progress(f"bandwidth: round {number}/{len(rounds)}")
-            meter.measure(one)
+            meter.measure(pairs)
         suspects = {host for pair in slow_pairs(meter.speeds) for host in pair}
-        rows = suspect_rounds([host.name for host in hosts], suspects, list(meter.found))
-        for number, one in enumerate(rows, 1):
+        rows = suspect_rounds([host.name for host in hosts], suspects, list(meter.best))
+        for number, pairs in enumerate(rows, 1):
             progress(f"bandwidth: round {number}/{len(rows)} of {len(suspects)} slow hosts")
-            meter.measure(one)
-        for _ in range(AGAIN):
-            slow = [*meter.silent, *slow_pairs(meter.speeds)][:MOST_AGAIN]
+            meter.measure(pairs)
+        for _ in range(REMEASUREMENTS):
+            slow = [*meter.failed_pairs, *slow_pairs(meter.speeds)][:MAX_REMEASURED]
             for number, (source, target) in enumerate(slow, 1):
                 progress(f"bandwidth: slow pair {number}/{len(slow)} alone")
-                meter.pour(source, target)
+                meter.measure_direction(source, target)
         return meter.speeds
 
 
@@ -111,7 +111,7 @@ class _Meter:
     """Listeners on all hosts, and the best speed measured in each direction."""
 
     def __init__(self, hosts: Sequence[Host], where: Mapping[str, Interface], stack: contextlib.ExitStack) -> None:
-        self.found: dict[tuple[str, str], Speed] = {}
+        self.best: dict[tuple[str, str], Speed] = {}
         self._hosts = {host.name: host for host in hosts}
         self._where = where
         self._nonces = {host.name: secrets.token_hex(16) for host in hosts}
@@ -121,42 +121,42 @@ class _Meter:
     def speeds(self) -> tuple[Speed, ...]:
         """The results in the hosts' order."""
         order = {name: index for index, name in enumerate(self._hosts)}
-        return tuple(sorted(self.found.values(), key=lambda one: (order[one.source], order[one.target])))
+        return tuple(sorted(self.best.values(), key=lambda speed: (order[speed.source], order[speed.target])))
 
     @property
-    def silent(self) -> list[tuple[str, str]]:
+    def failed_pairs(self) -> list[tuple[str, str]]:
         """Failed measurements between hosts that work with others: a SYN may get lost on a busy connection."""
-        measured = {host for one in self.found.values() if not one.error for host in (one.source, one.target)}
-        return [pair for pair, one in self.found.items() if one.error and measured.issuperset(pair)]
+        measured = {host for speed in self.best.values() if not speed.error for host in (speed.source, speed.target)}
+        return [pair for pair, speed in self.best.items() if speed.error and measured.issuperset(pair)]
 
     def measure(self, pairs: Round) -> None:
         """Measure one round: all pairs at once, each in both directions in turn."""
 
         def both(pair: _Pair) -> None:
-            self.pour(pair.source, pair.target)
-            self.pour(pair.target, pair.source)
+            self.measure_direction(pair.source, pair.target)
+            self.measure_direction(pair.target, pair.source)
 
         for outcome in each([_Pair(name=one, source=one, target=other) for one, other in pairs], both):
             outcome.get()
 
-    def pour(self, source: str, target: str) -> None:
+    def measure_direction(self, source: str, target: str) -> None:
         """Measure one direction, and keep the better of this and an earlier result."""
-        (outcome,) = each([self._hosts[source]], lambda host: self._pour(host, target))
+        (outcome,) = each([self._hosts[source]], lambda host: self._measure_on(host, target))
         speed = outcome.value or Speed(source=source, target=target, error=outcome.reason)
-        known = self.found.get((source, target))
-        if known is None or speed.mbit > known.mbit:
-            self.found[source, target] = speed
+        previous = self.best.get((source, target))
+        if previous is None or speed.mbit > previous.mbit:
+            self.best[source, target] = speed
 
-    def _pour(self, host: Host, target: str) -> Speed:
+    def _measure_on(self, host: Host, target: str) -> Speed:
         listening = self._ports[target]
         if listening.error:
             return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.reason}")
-        asked = PourRequest(self._where[target].address, listening.get(), self._nonces[target])
-        return Speed.from_json(host.name, target, host.call("pour", written(asked), timeout=POUR_TIMEOUT))
+        request = PourRequest(self._where[target].address, listening.get(), self._nonces[target])
+        return Speed.from_json(host.name, target, host.call("pour", written(request), timeout=POUR_TIMEOUT))
 
     def _listen(self, host: Host, stack: contextlib.ExitStack) -> int:
         """Start a listener on a host and return its port; leaving the stack ends it."""
-        asked = ListenRequest(ports=host.entry.ports, nonce=self._nonces[host.name], seconds=SECONDS)
+        request = ListenRequest(ports=host.entry.ports, nonce=self._nonces[host.name], seconds=LISTEN_SECONDS)
         with reading_answer(host.name):
-            (port,) = start_listener(host, "drain", asked, stack)
+            (port,) = start_listener(host, "drain", request, stack)
             return port

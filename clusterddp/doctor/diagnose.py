@@ -12,7 +12,7 @@ from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch import answering
-from clusterddp.probe.gather import gather_evidence, spared, with_runs
+from clusterddp.probe.gather import collect_or_break, gather_evidence, with_runs
 from clusterddp.project.crash import write_crash
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup
@@ -37,20 +37,20 @@ def _with_environments(cluster: Site, outcomes: list[Outcome[Host]]) -> list[Out
     return outcomes
 
 
-def _chosen(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: bool, managed: bool) -> list[Check]:
+def _select(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: bool, managed: bool) -> list[Check]:
     """The selected checks of hosts; under a manager not those of folders, which the hosts of a job share anyway."""
     chosen = engine.select(only, skip, bench=bench, launchers=[launcher])
-    return [check for check in chosen if not (engine.asks_manager(check) or (managed and SHARED in check.needs))]
+    return [check for check in chosen if not (engine.judges_manager(check) or (managed and SHARED in check.needs))]
 
 
-def _telling_crashes(cluster: Site) -> Callable[[Exception, str], None]:
-    def crashed(error: Exception, during: str) -> None:
+def _bug_reporter(cluster: Site) -> Callable[[Exception, str], None]:
+    def report_bug(error: Exception, during: str) -> None:
         """Record a bug in one part of clusterddp and notify the user; the rest goes on without that part."""
         path = write_crash(error, during=during, project=cluster.project)
         where = f"; please report it with {path}" if path else f": {error!r}"
         cluster.notify(f"internal error in {during}{where}")
 
-    return crashed
+    return report_bug
 
 
 def diagnose(
@@ -64,39 +64,40 @@ def diagnose(
     share_gpus: bool,
 ) -> Diagnosis:
     """Judge a cluster's hosts, which ``launcher`` lends; see ``Cluster.doctor``."""
-    only = set(engine.named(only))
-    chosen = _chosen(launcher, only, skip, bench=bench, managed=manager is not None)
+    only = set(engine.canonical_names(only))
+    chosen = _select(launcher, only, skip, bench=bench, managed=manager is not None)
     needs = {need for check in chosen for need in check.needs}
     answering.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
     outcomes = _with_environments(cluster, cluster.connect(entries))
 
-    crashed = _telling_crashes(cluster)
+    report_bug = _bug_reporter(cluster)
     # A user who selects `torch` wants it imported now; with all checks the rehearsal's workers import it.
     fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
     workdir = cluster.project.workdir if cluster.project.known_id else ""
-    evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, crashed=crashed)
+    evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, report_bug=report_bug)
 
-    def spare(step: Callable[[Evidence], Evidence], *wanted: Need[Any]) -> Evidence:
+    def run_step(step: Callable[[Evidence], Evidence], *step_needs: Need[Any]) -> Evidence:
         """The evidence after a step; unchanged if the step met a bug, which marks its needs as broken."""
         broken = set(evidence.broken)
-        return replace(spared(wanted, lambda: step(evidence), evidence, broken, crashed), broken=tuple(sorted(broken)))
+        result = collect_or_break(step_needs, lambda: step(evidence), evidence, broken, report_bug)
+        return replace(result, broken=tuple(sorted(broken)))
 
-    def runs(known: Evidence) -> Evidence:
+    def add_runs(collected: Evidence) -> Evidence:
         reached = [outcome.value.entry for outcome in outcomes if outcome.value]
         left = cleanup.orphans(reached, lambda entry: cluster.host(entry.name))
-        return with_runs(known, cluster.describe("", reached, BRIEF), left)
+        return with_runs(collected, cluster.describe("", reached, BRIEF), left)
 
-    def rehearsed(known: Evidence) -> Evidence:
-        parts = rehearsal.parts(known, outcomes, chosen)
+    def add_rehearsal(collected: Evidence) -> Evidence:
+        parts = rehearsal.parts(collected, outcomes, chosen)
         cluster.progress(f"rehearsing on {counted(len(parts), 'host')}")
-        return replace(known, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
+        return replace(collected, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
 
-    def measured(known: Evidence) -> Evidence:
-        return replace(known, bench=bench_pairs.measure(cluster, outcomes, known, chosen, cluster.progress))
+    def add_bench(collected: Evidence) -> Evidence:
+        return replace(collected, bench=bench_pairs.measure(cluster, outcomes, collected, chosen, cluster.progress))
 
-    evidence = spare(runs, RUNS) if RUNS in needs else evidence
+    evidence = run_step(add_runs, RUNS) if RUNS in needs else evidence
     evidence = replace(evidence, share_gpus=share_gpus, manager=manager.manager if manager else None)
-    evidence = spare(rehearsed, REHEARSAL) if REHEARSAL in needs else evidence
-    evidence = spare(measured, PAIRS, WORKERS) if bench else evidence
-    return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, crashed)))
+    evidence = run_step(add_rehearsal, REHEARSAL) if REHEARSAL in needs else evidence
+    evidence = run_step(add_bench, PAIRS, WORKERS) if bench else evidence
+    return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, report_bug)))

@@ -32,13 +32,13 @@ def examine(
     """Judge the hosts of runs; see ``Cluster.doctor``. ``launcher`` None leaves the choice to the inventory."""
     lender = launchers.launcher(launcher) if launcher else launchers.of_hosts(site.inventory)
     chosen = engine.select(only, skip, bench=bench, launchers=[lender.name])
-    of_hosts = any(check.needs and not engine.asks_manager(check) for check in chosen)
+    of_hosts = any(check.needs and not engine.judges_manager(check) for check in chosen)
     with lender.borrow_hosts(site, HostQuery(nnodes=nnodes, partition=partition, wanted=of_hosts)) as lent:
         more = {"bench": bench, "share_gpus": share_gpus}
         hosts = diagnose(lent.site, lender.name, lent.manager, only, skip, **more) if lent.site else None
     if lent.manager is None:
         return hosts or Diagnosis(evidence=Evidence(hosts=()), results=())
-    results = tuple(engine.judge(lent.manager, [check for check in chosen if engine.asks_manager(check)]))
+    results = tuple(engine.judge(lent.manager, [check for check in chosen if engine.judges_manager(check)]))
     if hosts is None:
         return Diagnosis(evidence=lent.manager, results=results)
     return replace(hosts, results=(*results, *hosts.results))

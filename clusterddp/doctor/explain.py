@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Explained:
+class ExplainedMessage:
     """A known message in a log: how often it occurs, and its first line (number from 1, text)."""
 
     known: KnownMessage
@@ -37,7 +37,7 @@ class Explained:
         }
 
 
-def explain(lines: Iterable[str]) -> list[Explained]:
+def explain(lines: Iterable[str]) -> list[ExplainedMessage]:
     """Find the known messages in a log, in the order of their first lines."""
     first: dict[str, tuple[int, str]] = {}
     counts: dict[str, int] = {}
@@ -48,6 +48,6 @@ def explain(lines: Iterable[str]) -> list[Explained]:
             counts[row.name] = counts.get(row.name, 0) + 1
     rows = {row.name: row for row in MESSAGES}
     return [
-        Explained(known=rows[name], count=counts[name], line=number, text=text)
+        ExplainedMessage(known=rows[name], count=counts[name], line=number, text=text)
         for name, (number, text) in first.items()
     ]

@@ -1,7 +1,7 @@
 """Runs one of our small programs on checked hosts in the same way as a user's script, and removes all traces of it.
 
-``play`` does that for any program; ``rehearse`` is the doctor's last check. The programs are in remote/builtin, so that
-the hosts have them already; they run inside the spool, which is removed afterwards.
+``run_program`` does that for any program; ``rehearse`` is the doctor's last check. The programs are in remote/builtin,
+so that the hosts have them already; they run inside the spool, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import clusterddp
 from clusterddp.checks import needs
 from clusterddp.checks.engine import judge
-from clusterddp.checks.evidence import RehearsalSeen
+from clusterddp.checks.evidence import RehearsalEvidence
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts.gpu_assignment import one_free_gpu_each
 from clusterddp.hosts.fanout import each, reading_answer
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.verdict_lines import Verdict
 
-START = 20.0  # seconds until every host must have reported: torchrun's own import of torch, and its rendezvous
-LIMIT = 20.0  # seconds of a rehearsal from then on
-STEP = 10.0  # seconds that one of its steps may take; then torch reports what it waited for
-SETTLE = 15.0  # seconds to wait for the hosts' last output after a stop
-SAFETY = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
+START_TIMEOUT = 20.0  # seconds until every host must have reported: torchrun's own import of torch, and its rendezvous
+RUN_TIMEOUT = 20.0  # seconds of a rehearsal from then on
+STEP_TIMEOUT = 10.0  # seconds that one of its steps may take; then torch reports what it waited for
+OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
+SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"
 
 
@@ -78,7 +78,7 @@ class WorkerLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Played:
+class ProgramResult:
     """How one of our programs ended."""
 
     run: str
@@ -91,21 +91,21 @@ class Played:
 
     def by_host(self) -> dict[str, list[Mapping[str, Any]]]:
         """The lines of each host that wrote any."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
-        for one in self.lines:
-            found.setdefault(one.host, []).append(one.value)
-        return found
+        by_host: dict[str, list[Mapping[str, Any]]] = {}
+        for line in self.lines:
+            by_host.setdefault(line.host, []).append(line.value)
+        return by_host
 
 
-def play(
+def run_program(
     cluster: Site,
     parts: Sequence[RehearsalPart],
     program: str,
     options: Mapping[str, Any],
     *,
     limit: float,
-    start: float = START,
-) -> Played:
+    start: float = START_TIMEOUT,
+) -> ProgramResult:
     """Run a program of remote/builtin on hosts in the same way as a user's run, and remove all of it from them.
 
     ``parts`` are in the order of ranks; ``options`` is the program's one argument, as JSON. It is stopped ``limit``
@@ -113,17 +113,17 @@ def play(
     ``PlanError`` if the run could not be started; then nothing remains on hosts that answer.
     """
     began = time.monotonic()
-    plan = _plan(parts, program, options, start + limit)
+    plan = _plan_run(parts, program, options, start + limit)
     hosts = [part.host for part in parts]
     run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), plan.record)
     try:
         spools = over_ssh.launch(hosts, plan, {}).spools
-        follower = _Audience(Run(cluster, plan.run, plan.attempt, spools, plan.record))
+        follower = _BackgroundFollower(Run(cluster, plan.run, plan.attempt, spools, plan.record))
         begun = follower.begun.wait(max(0.0, began + start - time.monotonic()))
         late = not (begun and follower.ended.wait(limit))
         if late:
             run.stop(grace=0.0, reason="its limit")
-            follower.ended.wait(SETTLE)
+            follower.ended.wait(OUTPUT_TIMEOUT)
     except ClusterddpError:
         _forget(hosts, plan.run)
         raise
@@ -138,7 +138,7 @@ def play(
     return replace(follower.result(plan.run), late=late, seconds=seconds, left=left)
 
 
-class _Audience:
+class _BackgroundFollower:
     """Follows a run in a thread of its own, so that the caller need not wait for hosts that may never answer."""
 
     def __init__(self, run: Run) -> None:
@@ -148,12 +148,12 @@ class _Audience:
         self._verdict: Verdict | None = None
         self._lost: ClusterddpError | None = None
         self._reader = LineReader()
-        self._follower = Follower(run, Selection(stream="out", agent=False, follow=True), self._show)
+        self._follower = Follower(run, Selection(stream="out", agent=False, follow=True), self._take_lines)
         threading.Thread(target=self._follow, name=f"follow {run.id}", daemon=True).start()
 
-    def result(self, run: str) -> Played:
+    def result(self, run: str) -> ProgramResult:
         """The lines so far, and the verdict if there is one."""
-        return Played(run=run, lines=tuple(self._lines), verdict=self._verdict, lost=self._lost, left={})
+        return ProgramResult(run=run, lines=tuple(self._lines), verdict=self._verdict, lost=self._lost, left={})
 
     def _follow(self) -> None:
         try:
@@ -164,10 +164,10 @@ class _Audience:
             self.begun.set()
             self.ended.set()
 
-    def _show(self, events: list[Event]) -> None:
+    def _take_lines(self, events: list[Event]) -> None:
         for event in events:
             for line in self._reader.feed(event.host, event.frame) if isinstance(event, FrameArrived) else ():
-                value = _object(line.text)
+                value = _parse_object(line.text)
                 if value is not None and line.rank is not None:
                     self._lines.append(WorkerLine(rank=line.rank, host=line.host, value=value))
                     self._silent.discard(line.host)
@@ -175,7 +175,7 @@ class _Audience:
             self.begun.set()
 
 
-def _object(text: str) -> Mapping[str, Any] | None:
+def _parse_object(text: str) -> Mapping[str, Any] | None:
     """A line as a JSON object; None for any other line, since libraries print what they like."""
     try:
         value = parse_json(text.encode(errors="replace"))
@@ -184,7 +184,7 @@ def _object(text: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, Any], limit: float) -> LaunchPlan:
+def _plan_run(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, Any], limit: float) -> LaunchPlan:
     run = new_run_id()
     nodes = []
     for part in parts:
@@ -192,8 +192,8 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
         nodes.append(node_of(part.host, part.facts, where, part.nproc, part.devices, "", "", run))
     hosts = [part.host for part in parts]
     facts = {part.host.name: part.facts for part in parts}
-    wanted = RunOptions(script=program, args=(json.dumps(options),), time_limit=limit + SAFETY)
-    settings = run_settings(wanted, backend_for("auto", hosts, facts))._replace(program=program)
+    options_of_run = RunOptions(script=program, args=(json.dumps(options),), time_limit=limit + SUPERVISOR_MARGIN)
+    settings = run_settings(options_of_run, backend_for("auto", hosts, facts))._replace(program=program)
     record = RunRecord(
         run=run,
         name=program.removesuffix(".py"),
@@ -204,7 +204,7 @@ def _plan(parts: Sequence[RehearsalPart], program: str, options: Mapping[str, An
         versions={"clusterddp": clusterddp.__version__},
         started=time.time_ns(),
     )
-    return make_plan(run=run, nodes=nodes, options=wanted, settings=settings, record=record)
+    return make_plan(run=run, nodes=nodes, options=options_of_run, settings=settings, record=record)
 
 
 def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
@@ -226,23 +226,23 @@ def parts(
     evidence: Evidence, outcomes: Sequence[Outcome[Host]], chosen: Sequence[Check], need: Need[Any] = needs.REHEARSAL
 ) -> list[RehearsalPart]:
     """The hosts that can take part: those for which none of the checks found a reason why they cannot."""
-    before = [check for check in chosen if need not in check.needs]
+    earlier = [check for check in chosen if need not in check.needs]
     causes = {name for check in chosen if need in check.needs for name in check.after}
     bad = {
         host
-        for result in judge(evidence, before)
+        for result in judge(evidence, earlier)
         for host in result.hosts
         if result.name in causes and result.verdict == "fail"
     }
     where = evidence.network.where if evidence.network else {}
     return [
-        RehearsalPart(host=outcome.value, facts=seen.facts, interface=where[seen.name])
-        for seen, outcome in zip(evidence.hosts, outcomes, strict=True)
-        if outcome.value and seen.facts and seen.name in where and seen.name not in bad
+        RehearsalPart(host=outcome.value, facts=report.facts, interface=where[report.name])
+        for report, outcome in zip(evidence.hosts, outcomes, strict=True)
+        if outcome.value and report.facts and report.name in where and report.name not in bad
     ]
 
 
-def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LIMIT) -> RehearsalSeen:
+def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = RUN_TIMEOUT) -> RehearsalEvidence:
     """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
     backend, why, devices = _backend(parts)
     parts = [
@@ -250,36 +250,36 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = LI
         for part in parts
     ]
     try:
-        played = play(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP}, limit=limit)
+        result = run_program(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP_TIMEOUT}, limit=limit)
     except ClusterddpError as error:
-        return _failed(RehearsalSeen(backend=backend, why=why), error)
-    lines = played.by_host()
-    verdict = played.verdict
-    seen = RehearsalSeen(
+        return _with_failure(RehearsalEvidence(backend=backend, why=why), error)
+    lines = result.by_host()
+    verdict = result.verdict
+    seen = RehearsalEvidence(
         reached={part.host.name: str((lines.get(part.host.name) or [{}])[-1].get("stage", "")) for part in parts},
         backend=backend,
         why=why,
-        seconds=played.seconds,
-        left=played.left,
+        seconds=result.seconds,
+        left=result.left,
     )
     if verdict and verdict.state == RunState.FAILED:
         return replace(seen, blamed=verdict.culprits, failure=verdict.line, remedy=verdict.remedy)
-    return _failed(seen, played.lost) if played.lost and not played.late else seen
+    return _with_failure(seen, result.lost) if result.lost and not result.late else seen
 
 
-def _failed(seen: RehearsalSeen, error: ClusterddpError) -> RehearsalSeen:
+def _with_failure(evidence: RehearsalEvidence, error: ClusterddpError) -> RehearsalEvidence:
     """Add an error that ended the rehearsal; it blames its host, if it names one."""
     blamed = (error.host,) if isinstance(error, HostError) else ()
-    return replace(seen, blamed=blamed, failure=error.message, remedy=error.remedy)
+    return replace(evidence, blamed=blamed, failure=error.message, remedy=error.remedy)
 
 
 def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[str, ...]]]:
     """NCCL with one free GPU per host; else gloo without GPUs, and the reason."""
-    none: dict[str, tuple[str, ...]] = {part.host.name: () for part in parts}
+    no_gpus: dict[str, tuple[str, ...]] = {part.host.name: () for part in parts}
     if not any(part.facts.devices for part in parts):
         return "gloo", "", {}
     if not all(part.facts.torch and part.facts.torch.nccl_available for part in parts):
-        return "gloo", "not every torch has NCCL", none
+        return "gloo", "not every torch has NCCL", no_gpus
     devices = one_free_gpu_each([(part.host.entry, part.facts) for part in parts])
     busy = [name for name, chosen in devices.items() if not chosen]
-    return ("gloo", f"no GPU of {folded_names(busy)} is free", none) if busy else ("nccl", "", devices)
+    return ("gloo", f"no GPU of {folded_names(busy)} is free", no_gpus) if busy else ("nccl", "", devices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Protocol
 
-    from clusterddp.checks.evidence import Seen
+    from clusterddp.checks.evidence import HostEvidence
     from clusterddp.checks.model import CheckResult, Diagnosis
     from clusterddp.facts.dials import Pair
     from clusterddp.facts.host import Facts
@@ -24,45 +24,45 @@ if TYPE_CHECKING:
 
 
 SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "unknown": "?", "skipped": "–"}
-_BAD = ("fail", "unknown", "warn")
-MOST_DRAWN = 64  # hosts in the matrix; of more only those with a direction that did not pass
-_MOST_NUMBERED = 20  # hosts up to which a cell has room for its number
-_STEPS = 5  # shades of the round trips
+_BAD_VERDICTS = ("fail", "unknown", "warn")
+MAX_DRAWN_HOSTS = 64  # hosts in the matrix; of more only those with a direction that did not pass
+_MAX_NUMBERED_HOSTS = 20  # hosts up to which a cell has room for its number
+_SHADES = 5  # shades of the round trips
 _GIB = 1 << 30
-_QUICK = 0.05  # ms; below this, round trips differ by chance
+_MIN_ROUND_TRIP = 0.05  # ms; below this, round trips differ by chance
 _ROUND_TRIP = "shortest round trip in ms"
 _COLUMNS = ("host", "address", "GPUs", "driver", "cores", "memory", "kernel", "Python", "torch", "clock")
 _MEANINGS = {"fail": "does not come through", "warn": "loses packets", "unknown": "not dialled"}
 
 
-def page(found: Diagnosis, made: str) -> str:
+def doctor_page(diagnosis: Diagnosis, made: str) -> str:
     """The whole page; ``made`` says by what and when it was made, in a few words."""
-    names = [seen.name for seen in found.evidence.hosts]
-    bench = found.evidence.bench
-    bad = [one for one in found.results if one.verdict in _BAD]
-    categories = dict.fromkeys(one.category for one in found.results)
+    names = [report.name for report in diagnosis.evidence.hosts]
+    bench = diagnosis.evidence.bench
+    bad = [item for item in diagnosis.results if item.verdict in _BAD_VERDICTS]
+    categories = dict.fromkeys(item.category for item in diagnosis.results)
     return render_page(
         "doctor/report.html.j2",
         signs=SIGNS,
         folded=folded_names,
         columns=_COLUMNS,
         cluster=f"{counted(len(names), 'host')}: {folded_names(names)}",
-        verdict=found.verdict,
+        verdict=diagnosis.verdict,
         made=made,
-        counts=_counted(found),
-        findings=sorted(bad, key=lambda one: _BAD.index(one.verdict)),
-        ways=_matrix([_way(one) for one in found.pairs], _ROUND_TRIP, _within_ms),
-        speeds=_matrix([_speed(one) for one in bench.speeds], "Gbit/s", _at_least_gbit) if bench else None,
-        hosts=[_host(seen, _worst_of(seen.name, found.results)) for seen in found.evidence.hosts],
-        checks=[(name, [one for one in found.results if one.category == name]) for name in categories],
+        counts=_verdict_counts(diagnosis),
+        findings=sorted(bad, key=lambda item: _BAD_VERDICTS.index(item.verdict)),
+        ways=_matrix([_connection_direction(item) for item in diagnosis.pairs], _ROUND_TRIP, _within_ms),
+        speeds=_matrix([_speed_direction(item) for item in bench.speeds], "Gbit/s", _at_least_gbit) if bench else None,
+        hosts=[_host(report, _worst_verdict(report.name, diagnosis.results)) for report in diagnosis.evidence.hosts],
+        checks=[(name, [item for item in diagnosis.results if item.category == name]) for name in categories],
     )
 
 
-def _counted(found: Diagnosis) -> str:
+def _verdict_counts(diagnosis: Diagnosis) -> str:
     """The number of checks by verdict; a check counts by its worst one."""
     worst: dict[str, str] = {}
-    for one in found.results:  # each check's worst result comes first
-        worst.setdefault(one.name, one.verdict)
+    for result in diagnosis.results:  # each check's worst result comes first
+        worst.setdefault(result.name, result.verdict)
     verdicts = list(worst.values())
     return (
         ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in SIGNS if verdict in verdicts)
@@ -70,9 +70,8 @@ def _counted(found: Diagnosis) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Drawn:
-    """A direction in a matrix: verdict, cost (its shade), a number if there is room for it, and a text as tooltip."""
+class _Direction(NamedTuple):
+    """What a matrix shows of one direction between two hosts: verdict, cost (its shade), number, tooltip."""
 
     source: str
     target: str
@@ -82,21 +81,23 @@ class _Drawn:
     tooltip: str
 
 
-def _way(one: Pair) -> _Drawn:
-    tooltip = f"{one.source} → {one.target}: {one.word}" + (f" on {one.ports} ports" if one.ports else "")
-    if one.rtt_ms is not None:
-        tooltip += f", {one.rtt_ms:.2f} ms"
-    if one.loss:
-        tooltip += f", {one.loss:.1%} sent again"
-    cost, number = (max(one.rtt_ms, _QUICK), f"{one.rtt_ms:.2f}") if one.rtt_ms is not None else (None, "")
-    return _Drawn(source=one.source, target=one.target, verdict=one.verdict, cost=cost, number=number, tooltip=tooltip)
+def _connection_direction(pair: Pair) -> _Direction:
+    """Show the result of the connections tried in one direction; its cost is the round trip."""
+    tooltip = f"{pair.source} → {pair.target}: {pair.word}" + (f" on {pair.ports} ports" if pair.ports else "")
+    if pair.rtt_ms is not None:
+        tooltip += f", {pair.rtt_ms:.2f} ms"
+    if pair.loss:
+        tooltip += f", {pair.loss:.1%} sent again"
+    cost, number = (max(pair.rtt_ms, _MIN_ROUND_TRIP), f"{pair.rtt_ms:.2f}") if pair.rtt_ms is not None else (None, "")
+    return _Direction(pair.source, pair.target, pair.verdict, cost, number, tooltip)
 
 
-def _speed(one: Speed) -> _Drawn:
-    tooltip = f"{one.source} → {one.target}: " + (one.error or f"{one.mbit:.0f} Mbit/s")
-    cost, number = (1 / one.mbit, f"{one.mbit / 1000:.1f}") if one.mbit else (None, "")
-    verdict = "fail" if one.error else "pass"
-    return _Drawn(source=one.source, target=one.target, verdict=verdict, cost=cost, number=number, tooltip=tooltip)
+def _speed_direction(speed: Speed) -> _Direction:
+    """Show the bandwidth measured in one direction; its cost is the time per Mbit."""
+    tooltip = f"{speed.source} → {speed.target}: " + (speed.error or f"{speed.mbit:.0f} Mbit/s")
+    cost, number = (1 / speed.mbit, f"{speed.mbit / 1000:.1f}") if speed.mbit else (None, "")
+    verdict = "fail" if speed.error else "pass"
+    return _Direction(speed.source, speed.target, verdict, cost, number, tooltip)
 
 
 def _within_ms(cost: float, *, last: bool) -> str:
@@ -129,17 +130,17 @@ class _Matrix:
     shades: list[str]  # what each shade means, from the least cost on
 
 
-def _matrix(ways: Sequence[_Drawn], unit: str, describe: _Limit) -> _Matrix | None:
-    """The matrix of some directions; ``describe`` names a shade by its limit."""
+def _matrix(ways: Sequence[_Direction], unit: str, describe: _Limit) -> _Matrix | None:
+    """The matrix of directions between hosts, None if there are none; ``describe`` names a shade by its limit."""
     if not ways:
         return None
     names, left_out = _drawn_hosts(ways)
-    least = min((one.cost for one in ways if one.cost is not None), default=0.0)
-    limits = [least * 2**step for step in range(1, _STEPS)]
+    least = min((way.cost for way in ways if way.cost is not None), default=0.0)
+    limits = [least * 2**step for step in range(1, _SHADES)]
     shades = [describe(limit, last=False) for limit in limits] + [describe(limits[-1], last=True)] if least else []
-    numbered = len(names) <= _MOST_NUMBERED
-    cells = {(one.source, one.target): _cell(one, limits, numbered=numbered) for one in ways}
-    verdicts = {one.verdict for one in ways}
+    numbered = len(names) <= _MAX_NUMBERED_HOSTS
+    cells = {(way.source, way.target): _cell(way, limits, numbered=numbered) for way in ways}
+    verdicts = {way.verdict for way in ways}
     return _Matrix(
         rows=[(source, [cells.get((source, target)) for target in names]) for source in names],
         left_out=left_out,
@@ -149,19 +150,19 @@ def _matrix(ways: Sequence[_Drawn], unit: str, describe: _Limit) -> _Matrix | No
     )
 
 
-def _drawn_hosts(ways: Sequence[_Drawn]) -> tuple[list[str], str]:
+def _drawn_hosts(ways: Sequence[_Direction]) -> tuple[list[str], str]:
     """The hosts that a matrix has room for, and a sentence that says how many it leaves out."""
-    names = list(dict.fromkeys(one.source for one in ways))
-    if len(names) <= MOST_DRAWN:
+    names = list(dict.fromkeys(way.source for way in ways))
+    if len(names) <= MAX_DRAWN_HOSTS:
         return names, ""
-    ill = {host for one in ways if one.verdict != "pass" for host in (one.source, one.target)}
-    some = [name for name in names if name in ill][:MOST_DRAWN]
-    return some, f"{len(names) - len(some)} of {counted(len(names), 'host')} are not drawn."
+    failing = {host for way in ways if way.verdict != "pass" for host in (way.source, way.target)}
+    drawn_names = [name for name in names if name in failing][:MAX_DRAWN_HOSTS]
+    return drawn_names, f"{len(names) - len(drawn_names)} of {counted(len(names), 'host')} are not drawn."
 
 
-def _cell(one: _Drawn, limits: Sequence[float], *, numbered: bool) -> _Cell:
-    step = sum((one.cost or 0.0) > limit for limit in limits)
-    return _Cell(verdict=one.verdict, tooltip=one.tooltip, step=step, number=one.number if numbered else "")
+def _cell(way: _Direction, limits: Sequence[float], *, numbered: bool) -> _Cell:
+    step = sum((way.cost or 0.0) > limit for limit in limits)
+    return _Cell(verdict=way.verdict, tooltip=way.tooltip, step=step, number=way.number if numbered else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,19 +175,19 @@ class _Host:
     why: str = ""
 
 
-def _worst_of(host: str, results: Iterable[CheckResult]) -> str:
-    own = {one.verdict for one in results if host in one.hosts}
-    return next((verdict for verdict in (*_BAD, "pass") if verdict in own), "skipped")
+def _worst_verdict(host: str, results: Iterable[CheckResult]) -> str:
+    verdicts = {result.verdict for result in results if host in result.hosts}
+    return next((verdict for verdict in (*_BAD_VERDICTS, "pass") if verdict in verdicts), "skipped")
 
 
-def _host(seen: Seen, verdict: str) -> _Host:
-    if seen.facts is None:
-        why = seen.error.message if seen.error else seen.facts_error
-        return _Host(name=seen.name, verdict=verdict, why=why or "it was not asked")
-    return _Host(name=seen.name, verdict=verdict, facts=_cells(seen.facts))
+def _host(report: HostEvidence, verdict: str) -> _Host:
+    if report.facts is None:
+        why = report.error.message if report.error else report.facts_error
+        return _Host(name=report.name, verdict=verdict, why=why or "it was not asked")
+    return _Host(name=report.name, verdict=verdict, facts=_facts_row(report.facts))
 
 
-def _cells(facts: Facts) -> tuple[str, ...]:
+def _facts_row(facts: Facts) -> tuple[str, ...]:
     """A host's row of the table, in the order of ``_COLUMNS``."""
     models = list(dict.fromkeys(gpu.name for gpu in facts.gpus))
     torch = facts.torch

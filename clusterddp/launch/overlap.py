@@ -52,11 +52,11 @@ class Early:
 
     def facts(self, hosts: Sequence[Host]) -> dict[str, Outcome[Facts]]:
         """Return each host's facts, or an error; hosts not asked yet are asked now."""
-        from clusterddp.probe.dial_hosts import with_clock  # noqa: PLC0415 - beside the connections
+        from clusterddp.probe.dial_hosts import decode_facts  # noqa: PLC0415 - beside the connections
 
         def facts_of(host: Host) -> Facts:
             request = self._requests.get(host.name)
-            return with_clock(host, request.result() if request else _ask_facts(host))
+            return decode_facts(host, request.result() if request else _ask_facts(host))
 
         return {outcome.name: outcome for outcome in each(hosts, facts_of)}
 

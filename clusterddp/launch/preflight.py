@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Answer, Evidence, Seen
+from clusterddp.checks.evidence import Answer, Evidence, HostEvidence
 from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
 from clusterddp.errors import HostsError, PlanError
 from clusterddp.facts.gpu_assignment import assign_gpus
@@ -20,7 +20,7 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clusterddp.checks.evidence import NetworkSeen
+    from clusterddp.checks.evidence import NetworkEvidence
     from clusterddp.checks.model import Check, CheckResult
     from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
@@ -92,7 +92,7 @@ def admit_network(
     options: RunOptions,
     checks: Sequence[Check],
     notify: Callable[[str], None],
-    network: NetworkSeen,
+    network: NetworkEvidence,
 ) -> dict[str, tuple[str, str]]:
     """Check the network between the hosts (second half of the gate); return the interface and address of each."""
     if network.error:
@@ -120,13 +120,13 @@ def evidence(
     outcomes: Iterable[tuple[HostEntry, Outcome[Facts]]],
     *,
     nproc: int | None = None,
-    network: NetworkSeen | None = None,
+    network: NetworkEvidence | None = None,
 ) -> Evidence:
     """Collect the hosts' answers for the checks; a requested number of workers overrides the hosts' own."""
     hosts = []
     for entry, outcome in outcomes:
         stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
-        hosts.append(Seen(entry=stated, facts=outcome.value, facts_error=outcome.reason))
+        hosts.append(HostEvidence(entry=stated, facts=outcome.value, facts_error=outcome.reason))
     return Evidence(hosts=tuple(hosts), network=network)
 
 
@@ -161,7 +161,7 @@ def others_on_gpus(
     return judge(
         Evidence(
             hosts=tuple(
-                Seen(
+                HostEvidence(
                     entry=host.entry,
                     facts=taken[host.name],
                     answers={HEALTH.name: Answer(value=outcomes[host.name].value, error="no answer")},
@@ -184,7 +184,7 @@ def results_of(
     hosts: Sequence[Host],
     facts: Mapping[str, Outcome[Facts]],
     options: RunOptions,
-    network: NetworkSeen | None = None,
+    network: NetworkEvidence | None = None,
 ) -> list[CheckResult]:
     """Run the checks of each host alone or, given ``network``, those of the network between them."""
     network_needs = {NETWORK, DIALLED}

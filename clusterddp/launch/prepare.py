@@ -25,7 +25,7 @@ from clusterddp.remote.shared.workdir.workdir_names import FRESH
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clusterddp.checks.evidence import NetworkSeen
+    from clusterddp.checks.evidence import NetworkEvidence
     from clusterddp.checks.model import Check
     from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
@@ -69,7 +69,7 @@ class Preparation:
     tree: Tree = field(init=False)
     run: str = field(init=False)
     code: CodeOnHosts = field(init=False)
-    survey: NetworkSeen = field(init=False)
+    survey: NetworkEvidence = field(init=False)
     network: Mapping[str, tuple[str, str]] = field(init=False)
     nodes: Sequence[Node] = field(init=False)
     record: RunRecord = field(init=False)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.wire.frames import Frame
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
-CLOCK_ROUNDS = 4
+CLOCK_ROUND_TRIPS = 4
 MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
 DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two lost SYNs to be retransmitted
-BULK = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
+LARGE_MESSAGE_BYTES = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
 LISTEN_SECONDS = 60  # then a listener whose operator is gone ends by itself
 
 
@@ -41,8 +41,8 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]
     return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=False))
 
 
-def try_all(
-    hosts: Sequence[Host], chosen: Sequence[Candidate], *, echoes: int = 0
+def try_connections(
+    hosts: Sequence[Host], tried: Sequence[Candidate], *, echoes: int = 0
 ) -> tuple[list[DialAttempt], list[Outcome[Any]]]:
     """Try TCP connections between all pairs on all candidates at once; second, the hosts that could not listen or dial.
 
@@ -53,14 +53,14 @@ def try_all(
     with contextlib.ExitStack() as stack:
         listening = _listen(hosts, nonces, stack)
         ports = {outcome.name: outcome.get() for outcome in listening if not outcome.error}
-        dialled = each(hosts, lambda host: _dial(host, chosen, ports, nonces, echoes))
+        dialled = each(hosts, lambda host: _dial(host, tried, ports, nonces, echoes))
     outcomes: list[Outcome[Any]] = [*listening, *dialled]
     return [one for outcome in dialled for one in outcome.value or ()], [
         outcome for outcome in outcomes if outcome.error
     ]
 
 
-def shared_folders(
+def find_shared_folders(
     hosts: Sequence[Host], folders: Mapping[str, Mapping[str, str]]
 ) -> list[Outcome[dict[str, tuple[str, ...]]]]:
     """Find folders that several hosts share: each host leaves a marker in its own, and looks for those of the others.
@@ -70,45 +70,45 @@ def shared_folders(
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
 
-    def own(host: Host) -> dict[str, Any]:
+    def mark_request(host: Host) -> dict[str, Any]:
         return written(MarkRequest(folders=dict(folders[host.name]), nonce=nonces[host.name]))
 
     def look(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
-        wanted = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
-        answer = read_answer(Marked, host.name, host.call("marked", written(wanted), timeout=MARK_TIMEOUT))
-        return {name: seen for name, seen in answer.folders.items() if name in left[host.name]}
+        request = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
+        answer = read_answer(Marked, host.name, host.call("marked", written(request), timeout=MARK_TIMEOUT))
+        return {name: hosts_seen for name, hosts_seen in answer.folders.items() if name in left[host.name]}
 
     def mark(host: Host) -> list[str]:
-        return [str(name) for name in host.call("mark", own(host), timeout=MARK_TIMEOUT)]
+        return [str(name) for name in host.call("mark", mark_request(host), timeout=MARK_TIMEOUT)]
 
     try:
         marked = each(hosts, mark)
         left = {outcome.name: outcome.value or [] for outcome in marked}
         return each(hosts, look)
     finally:
-        each(hosts, lambda host: host.call("unmark", own(host), timeout=MARK_TIMEOUT))
+        each(hosts, lambda host: host.call("unmark", mark_request(host), timeout=MARK_TIMEOUT))
 
 
 def clock_offset(host: Host) -> tuple[int, int]:
     """The host's clock minus ours, and the possible error, in ns, from the fastest of some round trips."""
-    rounds = [host.ping() for _ in range(CLOCK_ROUNDS)]
-    sent, theirs, received = min(rounds, key=lambda one: one[2] - one[0])
+    rounds = [host.ping() for _ in range(CLOCK_ROUND_TRIPS)]
+    sent, theirs, received = min(rounds, key=lambda times: times[2] - times[0])
     return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
 
 
 def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
     """One open host's facts; ``fresh`` as for ``probe``, ``packages`` lists the interpreter's packages too."""
-    return with_clock(host, ask_facts(host, fresh=fresh, packages=packages))
+    return decode_facts(host, ask_facts(host, fresh=fresh, packages=packages))
 
 
 def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
-    """A host's raw answer to the ``facts`` operation, for ``with_clock`` to decode."""
-    wanted = FactsRequest(job=python_query(host.entry), fresh=fresh, packages=packages)
-    return host.call("facts", written(wanted), timeout=FACTS_TIMEOUT)
+    """A host's raw answer to the ``facts`` operation, for ``decode_facts`` to decode."""
+    request = FactsRequest(job=python_query(host.entry), fresh=fresh, packages=packages)
+    return host.call("facts", written(request), timeout=FACTS_TIMEOUT)
 
 
-def with_clock(host: Host, found: Any) -> Facts:
+def decode_facts(host: Host, found: Any) -> Facts:
     """Decode a host's facts and measure its clock now, at a time when this machine is less busy than when it asked."""
     offset, error = clock_offset(host)
     return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
@@ -120,19 +120,19 @@ def _listen(
     """Start a listener on every host and return its two ports; leaving the stack ends the listeners."""
 
     def start(host: Host) -> tuple[int, int]:
-        asked = ListenRequest(ports=host.entry.ports, nonce=nonces[host.name], seconds=LISTEN_SECONDS)
+        request = ListenRequest(ports=host.entry.ports, nonce=nonces[host.name], seconds=LISTEN_SECONDS)
         with reading_answer(host.name):
-            ranged, chosen = start_listener(host, "listen", asked, stack)
-            return ranged, chosen
+            ranged, tried = start_listener(host, "listen", request, stack)
+            return ranged, tried
 
     return each(hosts, start)
 
 
-def start_listener(host: Host, operation: str, asked: ListenRequest, stack: contextlib.ExitStack) -> tuple[int, ...]:
+def start_listener(host: Host, operation: str, request: ListenRequest, stack: contextlib.ExitStack) -> tuple[int, ...]:
     """Start an operation that listens until it is cancelled; its ports. Leaving the stack cancels it."""
 
     def frames() -> Generator[Frame, None, None]:
-        yield from host.stream(operation, written(asked))
+        yield from host.stream(operation, written(request))
 
     header = next(stack.enter_context(contextlib.closing(frames()))).header
     with reading_answer(host.name):
@@ -141,18 +141,20 @@ def start_listener(host: Host, operation: str, asked: ListenRequest, stack: cont
 
 def _dial(
     host: Host,
-    chosen: Sequence[Candidate],
+    tried: Sequence[Candidate],
     ports: Mapping[str, tuple[int, int]],
     nonces: Mapping[str, str],
     echoes: int,
 ) -> list[DialAttempt]:
-    targets = dials(chosen, ports, nonces, host.name)
-    wanted = tuple(
-        DialTarget(address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, BULK)))  # once a direction
+    """Let one host dial the others; ``ports`` has two ports per host, of which the first is in clusterddp_ports."""
+    targets = dials(tried, ports, nonces, host.name)
+    dial_targets = tuple(
+        # Of a host's two ports, that in clusterddp_ports is only connected to: one measurement per direction is enough.
+        DialTarget(address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, LARGE_MESSAGE_BYTES)))
         for target, address, port, nonce in targets
     )
-    asked = DialRequest(targets=wanted, timeout=DIAL_TIMEOUT)
-    answers = host.call("dial", written(asked), timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+    request = DialRequest(targets=dial_targets, timeout=DIAL_TIMEOUT)
+    answers = host.call("dial", written(request), timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
     if not isinstance(answers, list) or len(answers) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [

@@ -78,7 +78,7 @@ def test_a_bug_while_an_answer_is_read_is_unknown_there_and_leaves_one_crash_fil
 
     said: list[str] = []
     cluster.notify = said.append
-    monkeypatch.setattr(probe.gather, "Asked", broken)  # of what each host is asked
+    monkeypatch.setattr(probe.gather, "QueryContext", broken)  # of what each host is asked
     found = cluster.doctor(only=["mounts", "setup"])
     told = {one.name: (one.verdict, one.hosts, one.message) for one in found.results}
     assert told["mounts"] == ("unknown", ("gpu00", "gpu02"), "could not look: internal error in health")
@@ -103,9 +103,9 @@ def test_a_bug_in_what_hosts_do_together_is_unknown_in_its_checks_alone(
 
     said: list[str] = []
     cluster.notify = said.append
-    monkeypatch.setattr(probe.gather, "try_all", broken)
-    monkeypatch.setattr(probe.gather, "shared_folders", broken)
-    monkeypatch.setattr(probe.gather, "runs_seen", broken)
+    monkeypatch.setattr(probe.gather, "try_connections", broken)
+    monkeypatch.setattr(probe.gather, "find_shared_folders", broken)
+    monkeypatch.setattr(probe.gather, "run_evidence", broken)
     found = cluster.doctor(only=["network", "shared", "leftovers", "mounts"])
     told = {one.name: (one.verdict, one.hosts, one.message) for one in found.results}
     both = ("gpu00", "gpu02")

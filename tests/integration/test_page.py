@@ -12,7 +12,7 @@ from PIL import Image
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.model import Diagnosis
-from clusterddp.doctor.report_html import page
+from clusterddp.doctor.report_html import doctor_page
 from tests.integration.cli import User
 from tests.unit.doctor.test_report_html import Reader, pairs
 from tests.unit.evidence_made import cluster
@@ -42,7 +42,7 @@ def seen_by_a_reader(folder: Path, count: int, ways: tuple[Pair, ...]) -> Image.
     evidence = replace(evidence, network=replace(evidence.network, pairs=ways))
     written = folder / "page.html"
     found = Diagnosis(evidence=evidence, results=tuple(judge(evidence, select())))
-    written.write_text(page(found, "made for a test"), encoding="utf-8")
+    written.write_text(doctor_page(found, "made for a test"), encoding="utf-8")
     shot = folder / "page.png"
     assert BROWSER
     words = (f"--user-data-dir={folder / 'profile'}", f"--screenshot={shot}", f"--window-size={WIDTH},{HEIGHT}")

@@ -4,9 +4,9 @@
 Needs Linux and root.
 """
 
-from tests.lab.host import LabHost, Seen
+from tests.lab.host import HostEvidence, LabHost
 from tests.lab.lab import Lab
 from tests.lab.options import HostOptions, LabUnavailable, why_not
 from tests.lab.system import LabError
 
-__all__ = ["HostOptions", "Lab", "LabError", "LabHost", "LabUnavailable", "Seen", "why_not"]
+__all__ = ["HostEvidence", "HostOptions", "Lab", "LabError", "LabHost", "LabUnavailable", "why_not"]

@@ -34,7 +34,7 @@ NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class HostEvidence:
     """A process of a lab host as seen from outside; `pid` is the operator's number."""
 
     pid: int
@@ -245,7 +245,7 @@ class LabHost(Faults, Disorders, Stalls):
         """Let no file below a folder be made, changed or opened for writing from now on; what is open stays so."""
         self.run(["sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"', "sh", path], user="root")
 
-    def processes(self) -> list[Seen]:
+    def processes(self) -> list[HostEvidence]:
         """All processes of the host but its sshd (PID 1, connections)."""
         if not self.running:
             return []
@@ -254,7 +254,7 @@ class LabHost(Faults, Disorders, Stalls):
         found = [seen for pid in pids if (seen := _look(pid, namespace))]
         return [seen for seen in found if not " ".join(seen.cmdline[:1]).startswith("sshd: ")]
 
-    def leftovers(self, marker: str) -> list[Seen]:
+    def leftovers(self, marker: str) -> list[HostEvidence]:
         """Processes that carry a text in their command line or environment."""
         return [
             seen
@@ -270,13 +270,13 @@ def _is_newcomer(pid: int) -> bool:
     return False
 
 
-def _look(pid: int, namespace: Path) -> Seen | None:
+def _look(pid: int, namespace: Path) -> HostEvidence | None:
     """A process if it is in a pid namespace; None for others, and for those that end meanwhile."""
     with contextlib.suppress(OSError):
         if Path(f"/proc/{pid}/ns/pid").readlink() == namespace:
             cmdline = _words(f"/proc/{pid}/cmdline")
             pairs = (word.partition("=") for word in _words(f"/proc/{pid}/environ"))
-            return Seen(pid=pid, cmdline=cmdline, environ={key: value for key, _, value in pairs})
+            return HostEvidence(pid=pid, cmdline=cmdline, environ={key: value for key, _, value in pairs})
     return None
 
 

@@ -110,7 +110,7 @@ class Anything:
         told = {name: self.of(kind | None) for name, kind in sorted(kinds.items(), key=lambda pair: pair[0])}
         return {name: gathered.Answer(value=value, error="" if value else "no answer") for name, value in told.items()}
 
-    def host(self, name: str) -> gathered.Seen:
+    def host(self, name: str) -> gathered.HostEvidence:
         """A host of which anything may be true, or nothing is known."""
         kind = self.random.choice(("whole", "whole", "lost", "no facts", "no health"))
         entry = inventory.HostEntry(
@@ -128,6 +128,6 @@ class Anything:
         elif kind == "no facts":
             given |= {"facts": None}
         given |= {"answers": {} if kind in ("lost", "no health") else self.answers()}
-        found = self.made(gathered.Seen, **given)
-        assert isinstance(found, gathered.Seen)
+        found = self.made(gathered.HostEvidence, **given)
+        assert isinstance(found, gathered.HostEvidence)
         return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.catalog.machine import STRAY_RANKS
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RehearsalSeen, RunSeen, Seen
+from clusterddp.checks.evidence import Answer, Evidence, HostEvidence, NetworkEvidence, RehearsalEvidence, RunEvidence
 from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
 from clusterddp.facts.dials import Pair
 from clusterddp.facts.host import TorchFacts
@@ -69,7 +69,7 @@ def address(name: str) -> str:
     return f"10.0.0.{int(name[-2:])}"
 
 
-def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: int = 0, **fields: Any) -> Seen:
+def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: int = 0, **fields: Any) -> HostEvidence:
     """A host; ``health`` and ``gpu_health`` among the fields change its health, all others its facts."""
     changed, gpu_changed = fields.pop("health", {}), fields.pop("gpu_health", {})
     own = {"hostname": name, "addresses": (interface("127.0.0.1", "lo", prefix=8), interface(address(name)))}
@@ -85,16 +85,16 @@ def seen(name: str, *peers: str, entry: dict[str, Any] | None = None, devices: i
         ELECTION: {},
         STRAY_RANKS: (),
     }
-    return with_answers(Seen(entry=host, facts=facts), answers)
+    return with_answers(HostEvidence(entry=host, facts=facts), answers)
 
 
-def with_answers(host: Seen, answers: Mapping[Need[Any], Any]) -> Seen:
+def with_answers(host: HostEvidence, answers: Mapping[Need[Any], Any]) -> HostEvidence:
     """The host with these answers; an ``Answer`` with an error stands as it is."""
     made = {need.name: value if isinstance(value, Answer) else Answer(value=value) for need, value in answers.items()}
     return replace(host, answers={**host.answers, **made})
 
 
-def cluster(*changed: Seen, count: int = 3, failures: tuple[DialFailure, ...] = (), **fields: Any) -> Evidence:
+def cluster(*changed: HostEvidence, count: int = 3, failures: tuple[DialFailure, ...] = (), **fields: Any) -> Evidence:
     """``count`` healthy hosts gpu01 …, some of them replaced."""
     names = [f"gpu{number:02}" for number in range(1, count + 1)]
     own = {one.name: one for one in changed}
@@ -103,9 +103,9 @@ def cluster(*changed: Seen, count: int = 3, failures: tuple[DialFailure, ...] = 
         one = own.get(name) or seen(name, *names)
         hosts.append(one)
     where = {name: interface(address(name)) for name in names}
-    network = NetworkSeen(label="10.0.0.0/24", where=where, failures=failures, pairs=pairs(*names))
-    runs: tuple[RunSeen, ...] = ()
-    rehearsal = RehearsalSeen(reached=dict.fromkeys(names, "barrier"))
+    network = NetworkEvidence(label="10.0.0.0/24", where=where, failures=failures, pairs=pairs(*names))
+    runs: tuple[RunEvidence, ...] = ()
+    rehearsal = RehearsalEvidence(reached=dict.fromkeys(names, "barrier"))
     return replace(Evidence(hosts=tuple(hosts), network=network, runs=runs, rehearsal=rehearsal), **fields)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from clusterddp.facts.bench import Bench, Together
     from clusterddp.facts.bench_results import Gemm, Lateness
 
-_OF_THE_PAIRS = 0.02  # of what pairs of hosts reach; gloo on two busy cores comes down to 0.1
-_BEFORE = ("idle", *rehearsal.CAUSES, "rehearsal")
+_MIN_SHARE_OF_PAIRS = 0.02  # of what pairs of hosts reach; gloo on two busy cores comes down to 0.1
+_CAUSES = ("idle", *rehearsal.CAUSES, "rehearsal")
 
 
 def slow_all_reduce(bench: Bench) -> str:
@@ -38,7 +38,7 @@ def slow_all_reduce(bench: Bench) -> str:
     if pairs.hosts or pairs.ways:
         return ""  # the check `bandwidth` reports it
     reached = last.busbw * 8000
-    if last.size >= 1 << 20 and reached < _OF_THE_PAIRS * pairs.usual:
+    if last.size >= 1 << 20 and reached < _MIN_SHARE_OF_PAIRS * pairs.usual:
         return f"{rate(reached)} on the bus, and pairs of hosts reach {rate(pairs.usual)}"
     return ""
 
@@ -48,26 +48,26 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
     if bench is None or bench.together is None:
         return
     together = bench.together
-    hosts = tuple(seen.name for seen in evidence.hosts)
+    hosts = tuple(report.name for report in evidence.hosts)
     yield from (unknown(host, "could not look: it took no part") for host in hosts if host not in together.hosts)
     if together.error:
-        yield from _named(together, hosts, "fail", together.error)
+        yield from _blame(together, hosts, "fail", together.error)
         return
-    for one in together.measured.reduces:
-        if one.wrong:
-            are = "is" if one.wrong == 1 else "are"
-            message = f"{counted(one.wrong, 'element')} of sums of {counted(one.size, 'byte')} {are} wrong"
-            yield Finding(verdict="fail", hosts=together.hosts, message=message, fix=_SDC)
+    for reduce in together.measured.reduces:
+        if reduce.wrong:
+            are = "is" if reduce.wrong == 1 else "are"
+            message = f"{counted(reduce.wrong, 'element')} of sums of {counted(reduce.size, 'byte')} {are} wrong"
+            yield Finding(verdict="fail", hosts=together.hosts, message=message, fix=_FIX_WRONG_SUMS)
             return
     if slow := slow_all_reduce(bench):
-        yield from _named(together, hosts, "warn", slow)
+        yield from _blame(together, hosts, "warn", slow)
 
 
-def _named(together: Together, hosts: Sequence[str], verdict: Verdict, text: str) -> Iterable[Finding]:
+def _blame(together: Together, hosts: Sequence[str], verdict: Verdict, text: str) -> Iterable[Finding]:
     """Blame the hosts that bisection found, else those that failed first, else all that took part."""
-    named = [host for host in together.at_fault or together.blamed if host in hosts]
-    message = f"{text}; groups with it are as bad, others are not" if together.at_fault and named else text
-    blamed = tuple(named) or tuple(host for host in hosts if host in together.hosts)
+    suspects = [host for host in together.at_fault or together.blamed if host in hosts]
+    message = f"{text}; groups with it are as bad, others are not" if together.at_fault and suspects else text
+    blamed = tuple(suspects) or tuple(host for host in hosts if host in together.hosts)
     yield Finding(verdict=verdict, hosts=blamed, message=message, fix=together.remedy)
     others = tuple(host for host in hosts if host in together.hosts and host not in blamed)
     if others and verdict == "fail":
@@ -75,42 +75,42 @@ def _named(together: Together, hosts: Sequence[str], verdict: Verdict, text: str
 
 
 def _gemm(evidence: Evidence) -> Iterable[Finding]:
-    found = evidence.bench.together if evidence.bench else None
-    if found is None:
+    together = evidence.bench.together if evidence.bench else None
+    if together is None:
         return
-    gemms = found.measured.gemms
-    yield from _unmeasured(evidence, found, gemms)
-    for one in gemms:
-        if one.wrong:
-            message = f"{_rank(one)}: {one.wrong} elements of a product differ when it is done again"
-            yield fail(one.host, message, symptom="a loss that becomes NaN, or never falls, on some runs only")
-    for one in odd_sums(gemms):
-        message = f"{_rank(one)}: its product is another than that of the other {one.device}"
-        yield fail(one.host, message, symptom="a loss that becomes NaN, or never falls, on some runs only")
-    for one, usual in slow_gpus(gemms):
-        yield warn(one.host, f"{_rank(one)}: {one.tflops:.0f} TFLOP/s, other {one.device} reach {usual:.0f}")
+    gemms = together.measured.gemms
+    yield from _without_measurement(evidence, together, gemms)
+    for gemm in gemms:
+        if gemm.wrong:
+            message = f"{_rank_label(gemm)}: {gemm.wrong} elements of a product differ when it is done again"
+            yield fail(gemm.host, message, symptom="a loss that becomes NaN, or never falls, on some runs only")
+    for gemm in odd_sums(gemms):
+        message = f"{_rank_label(gemm)}: its product is another than that of the other {gemm.device}"
+        yield fail(gemm.host, message, symptom="a loss that becomes NaN, or never falls, on some runs only")
+    for gemm, usual in slow_gpus(gemms):
+        yield warn(gemm.host, f"{_rank_label(gemm)}: {gemm.tflops:.0f} TFLOP/s, other {gemm.device} reach {usual:.0f}")
 
 
 def _stragglers(evidence: Evidence) -> Iterable[Finding]:
-    found = evidence.bench.together if evidence.bench else None
-    if found is None:
+    together = evidence.bench.together if evidence.bench else None
+    if together is None:
         return
-    lateness = found.measured.lateness
-    yield from _unmeasured(evidence, found, lateness)
-    for one, times in late_ranks(lateness):
-        waited = median(median(other.waited) for other in lateness if other is not one)
-        share = waited / max(1.0, waited + median(one.worked))
-        message = f"{_rank(one)} needs {times:.1f} times as long for equal work, and the others wait"
-        yield warn(one.host, f"{message} {share:.0%} of the time")
+    lateness = together.measured.lateness
+    yield from _without_measurement(evidence, together, lateness)
+    for late, times in late_ranks(lateness):
+        waited = median(median(other.waited) for other in lateness if other is not late)
+        share = waited / max(1.0, waited + median(late.worked))
+        message = f"{_rank_label(late)} needs {times:.1f} times as long for equal work, and the others wait"
+        yield warn(late.host, f"{message} {share:.0%} of the time")
 
 
-def _unmeasured(
+def _without_measurement(
     evidence: Evidence, together: Together, results: Sequence[Gemm] | Sequence[Lateness]
 ) -> Iterable[Finding]:
     """Hosts without a measurement: skipped if the check `allreduce` reports why the run failed, else unknown."""
-    there = {one.host for one in results}
-    for host in (seen.name for seen in evidence.hosts):
-        if host in there:
+    measured = {result.host for result in results}
+    for host in (report.name for report in evidence.hosts):
+        if host in measured:
             continue
         failed = host in together.hosts and together.error
         if failed and together.reduced:
@@ -119,11 +119,11 @@ def _unmeasured(
             yield unknown(host, f"could not look: {failed or 'it told nothing'}")
 
 
-def _rank(one: Gemm | Lateness) -> str:
-    return f"rank {one.rank}"
+def _rank_label(result: Gemm | Lateness) -> str:
+    return f"rank {result.rank}"
 
 
-_SDC = "run with fewer hosts or GPUs until the sums are right, and drain who is left out"
+_FIX_WRONG_SUMS = "run with fewer hosts or GPUs until the sums are right, and drain who is left out"
 
 CHECKS = (
     Check(
@@ -132,7 +132,7 @@ CHECKS = (
         title="all-reduces over all hosts are right, and not far slower than they should be",
         judge=_all_reduce,
         needs=(FACTS, DIALLED, WORKERS),
-        after=_BEFORE,
+        after=_CAUSES,
         symptom="a hang or a timeout in the first collective, or steps that take many times as long",
         fix="look at what NCCL says: `clusterddp run --debug-comm`",
     ),
@@ -142,7 +142,7 @@ CHECKS = (
         title="matrix products are repeatable, and equal GPUs equally fast",
         judge=_gemm,
         needs=(FACTS, DIALLED, WORKERS),
-        after=_BEFORE,
+        after=_CAUSES,
         symptom="every step takes as long as on the slowest GPU",
         fix="take the host out (`--limit`); clocks, power and temperature: `nvidia-smi -q -d PERFORMANCE`",
     ),
@@ -152,7 +152,7 @@ CHECKS = (
         title="no rank comes late to the others",
         judge=_stragglers,
         needs=(FACTS, DIALLED, WORKERS),
-        after=_BEFORE,
+        after=_CAUSES,
         symptom="every step takes as long as on the slowest rank, and all others wait in a collective",
         fix="see what else runs there (`top`), and at clocks, power and temperature",
     ),

@@ -18,41 +18,31 @@ CATEGORY = "SSH"
 _REFUSALS = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Permission denied")
 
 
-def _failed(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Iterable[Finding]]:
+def _for_errors(kind: Callable[[ClusterddpError], bool]) -> Callable[[Evidence], Iterable[Finding]]:
+    """A check that fails the hosts which were not reached because of an error of this kind."""
+
     def judge(evidence: Evidence) -> Iterable[Finding]:
-        for seen in evidence.hosts:
-            if seen.error and kind(seen.error):
-                message = seen.error.message.removeprefix(f"{seen.name}: ")
+        for report in evidence.hosts:
+            if report.error and kind(report.error):
+                message = report.error.message.removeprefix(f"{report.name}: ")
                 symptom = next((text for text in _REFUSALS if text in message), "")
                 yield Finding(
                     verdict="fail",
-                    hosts=(seen.name,),
+                    hosts=(report.name,),
                     message=message,
                     symptom=symptom,
-                    fix=seen.error.remedy,
-                    by_hand=not isinstance(seen.error, NoPythonError),
+                    fix=report.error.remedy,
+                    by_hand=not isinstance(report.error, NoPythonError),
                 )
 
     return judge
 
 
-def _is_key(error: ClusterddpError) -> bool:
-    return isinstance(error, HostKeyError)
-
-
-def _is_helper(error: ClusterddpError) -> bool:
-    return isinstance(error, HelperError)
-
-
-def _is_connection(error: ClusterddpError) -> bool:
-    return not _is_key(error) and not _is_helper(error)
-
-
-def _noise(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        if seen.noise.strip():
-            line = seen.noise.strip().splitlines()[0][:80]
-            yield warn(seen.name, f"the login shell prints {line!r} without a terminal")
+def _login_noise(evidence: Evidence) -> Iterable[Finding]:
+    for report in evidence.hosts:
+        if report.noise.strip():
+            line = report.noise.strip().splitlines()[0][:80]
+            yield warn(report.name, f"the login shell prints {line!r} without a terminal")
 
 
 CHECKS = (
@@ -60,7 +50,7 @@ CHECKS = (
         name="connection",
         category=CATEGORY,
         title="every host is reached by SSH",
-        judge=_failed(_is_connection),
+        judge=_for_errors(lambda error: not isinstance(error, (HostKeyError, HelperError))),
         symptom="the job never starts: the other hosts wait for this one in the rendezvous, 600 s by default",
         fix="try `ssh HOST true`; --limit leaves a host out; where the account is missing, users.yml makes it",
     ),
@@ -68,7 +58,7 @@ CHECKS = (
         name="host-keys",
         category=CATEGORY,
         title="every host has the key that is known",
-        judge=_failed(_is_key),
+        judge=_for_errors(lambda error: isinstance(error, HostKeyError)),
         after=("connection",),
         symptom="Host key verification failed",
         fix="`clusterddp up` shows unknown keys; one that has changed must be explained by whoever runs the host",
@@ -77,7 +67,7 @@ CHECKS = (
         name="helper",
         category=CATEGORY,
         title="our helper starts on every host",
-        judge=_failed(_is_helper),
+        judge=_for_errors(lambda error: isinstance(error, HelperError)),
         after=("connection", "host-keys"),
         symptom="python3: command not found",
         fix="see what stops it: `ssh HOST python3 --version`; ansible_python_interpreter names another Python",
@@ -87,7 +77,7 @@ CHECKS = (
         name="login-noise",
         category=CATEGORY,
         title="login shells print nothing",
-        judge=_noise,
+        judge=_login_noise,
         after=("connection", "host-keys", "helper"),
         symptom="rsync, scp: protocol version mismatch, is your shell clean? (clusterddp itself reads past it)",
         fix="let the shell's rc file print only where there is a terminal: [ -t 1 ] && …",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog.software import CATEGORY, STEERING
+from clusterddp.checks.catalog.software import CATEGORY, STEERING_PREFIXES
 from clusterddp.checks.model import Check, Finding, for_each, for_facts, odd_ones, warn
 from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts.job_paths import job_paths
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.probes.health_records import Health
 
-_HOST_OWN = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
-_MOST = 6  # differences listed for one host
-_OLD = 600  # seconds; few extensions take longer to build
+_HOST_SUFFIXES = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
+_MAX_LISTED = 6  # differences listed for one host
+_STALE_LOCK_AGE = 600  # seconds; few extensions take longer to build
 
 
 def differences(
-    by_host: Mapping[str, Mapping[str, str]], render: Callable[[str, str], str], nothing: str
+    by_host: Mapping[str, Mapping[str, str]], render: Callable[[str, str], str], absent: str
 ) -> Iterable[tuple[str, str]]:
     """Compare key-value pairs over hosts: each host that differs from the majority, and its differences as one text."""
-    found: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
     for key in sorted({key for values in by_host.values() for key in values}):
-        theirs = {host: render(key, values[key]) if key in values else "" for host, values in by_host.items()}
-        usual, odd = odd_ones(theirs)
-        other = next(host for host, value in theirs.items() if value == usual)
+        values_of_key = {host: render(key, values[key]) if key in values else "" for host, values in by_host.items()}
+        usual, odd = odd_ones(values_of_key)
+        other = next(host for host, value in values_of_key.items() if value == usual)
         for host, value in odd.items():
-            found.setdefault(host, []).append(f"{value or f'{key} {nothing}'} ({usual or nothing} on {other})")
-    for host, texts in found.items():
-        yield host, few(texts, _MOST)
+            differing.setdefault(host, []).append(f"{value or f'{key} {absent}'} ({usual or absent} on {other})")
+    for host, texts in differing.items():
+        yield host, few(texts, _MAX_LISTED)
 
 
-def _settings(evidence: Evidence) -> Iterable[Finding]:
+def _differing_settings(evidence: Evidence) -> Iterable[Finding]:
     by_host = {}
     for entry, facts in evidence.facts:
-        steering = {name: value for name, value in facts.environment.items() if name.startswith(STEERING)}
+        steering = {name: value for name, value in facts.environment.items() if name.startswith(STEERING_PREFIXES)}
         every = {**facts.settings, **steering}
-        by_host[entry.name] = {name: value for name, value in every.items() if not name.endswith(_HOST_OWN)}
+        by_host[entry.name] = {name: value for name, value in every.items() if not name.endswith(_HOST_SUFFIXES)}
     for host, text in differences(by_host, lambda name, value: f"{name}={value[:80]}", "unset"):
         yield warn(host, text)
 
 
-def _packages(evidence: Evidence) -> Iterable[Finding]:
+def _differing_packages(evidence: Evidence) -> Iterable[Finding]:
     by_host = {
         entry.name: {name: version for name, version in facts.packages.items() if name != "torch"}
         for entry, facts in evidence.facts
@@ -61,7 +61,7 @@ def _packages(evidence: Evidence) -> Iterable[Finding]:
             yield Finding(verdict="unknown", hosts=(entry.name,), message="could not look: no packages were told")
 
 
-def _nccl(entry: HostEntry, facts: Facts) -> Finding | None:
+def _nccl_loaded(entry: HostEntry, facts: Facts) -> Finding | None:
     torch = facts.torch
     if torch is None or not torch.nccl or not torch.nccl_loaded or torch.nccl == torch.nccl_loaded:
         return None
@@ -69,27 +69,27 @@ def _nccl(entry: HostEntry, facts: Facts) -> Finding | None:
     return warn(entry.name, f"torch was built with NCCL {torch.nccl}, and loads {torch.nccl_loaded}{where}")
 
 
-def _locks(entry: HostEntry, health: Health) -> Finding | None:
-    old = [f"{path} is {age // 60} min old" for path, age in sorted(health.locks.items()) if age >= _OLD]
+def _stale_locks(entry: HostEntry, health: Health) -> Finding | None:
+    old = [f"{path} is {age // 60} min old" for path, age in sorted(health.locks.items()) if age >= _STALE_LOCK_AGE]
     return warn(entry.name, ", ".join(old[:3]), fix="unless one is being built: rm it") if old else None
 
 
-def _paths(evidence: Evidence) -> Iterable[Finding]:
+def _missing_paths(evidence: Evidence) -> Iterable[Finding]:
     """Warn of a path that one host lacks if another has that of the same variable: jobs create folders too."""
-    there: dict[str, str] = {}
+    host_with: dict[str, str] = {}
     lacking: list[tuple[str, str, str]] = []
-    for seen in evidence.hosts:
-        health = HEALTH.of(seen)
-        if not seen.facts or not health:
+    for report in evidence.hosts:
+        health = HEALTH.of(report)
+        if not report.facts or not health:
             continue
-        for path, name in job_paths(seen.entry, seen.facts).items():
+        for path, name in job_paths(report.entry, report.facts).items():
             if health.paths.get(path):
-                there.setdefault(name, seen.name)
+                host_with.setdefault(name, report.name)
             elif path in health.paths:
-                lacking.append((seen.name, name, path))
+                lacking.append((report.name, name, path))
     for host, name, path in lacking:
-        if name in there:
-            yield warn(host, f"{name}={path} is not there, on {there[name]} it is")
+        if name in host_with:
+            yield warn(host, f"{name}={path} is not there, on {host_with[name]} it is")
 
 
 CHECKS = (
@@ -97,7 +97,7 @@ CHECKS = (
         name="nccl-loaded",
         category=CATEGORY,
         title="the NCCL that is loaded is the one torch was built with",
-        judge=for_facts(_nccl),
+        judge=for_facts(_nccl_loaded),
         needs=(FACTS,),
         after=("python", "torch", "nccl-equal"),
         symptom="undefined symbol, or NCCL features that torch expects and does not find",
@@ -107,7 +107,7 @@ CHECKS = (
         name="packages",
         category=CATEGORY,
         title="the same packages in the same versions",
-        judge=_packages,
+        judge=_differing_packages,
         needs=(FACTS,),
         after=("python", "torch", "torch-equal"),
         symptom="ModuleNotFoundError, or models and data that differ between the ranks",
@@ -117,7 +117,7 @@ CHECKS = (
         name="settings-equal",
         category=CATEGORY,
         title="NCCL, gloo and proxies are set alike",
-        judge=_settings,
+        judge=_differing_settings,
         needs=(FACTS,),
         symptom="Message truncated: received 524288 bytes instead of 65536, or a hang in the first collective",
         fix="set them in clusterddp_env of all hosts, not in one host's rc files, ~/.nccl.conf or /etc/nccl.conf",
@@ -126,7 +126,7 @@ CHECKS = (
         name="extension-locks",
         category=CATEGORY,
         title="no old lock of an extension's build",
-        judge=for_each(HEALTH, _locks),
+        judge=for_each(HEALTH, _stale_locks),
         needs=(HEALTH,),
         symptom="the first import of an extension never ends: it waits for a build that was killed",
     ),
@@ -134,7 +134,7 @@ CHECKS = (
         name="paths",
         category=CATEGORY,
         title="what the environment names is on every host or on none",
-        judge=_paths,
+        judge=_missing_paths,
         needs=(FACTS, HEALTH),
         symptom="FileNotFoundError: No such file or directory",
         fix="mount or copy it there, or set that host's own path in its clusterddp_env",

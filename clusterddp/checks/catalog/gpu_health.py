@@ -11,13 +11,13 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.remote.shared.probes.gpu_records import Card, GpuHealth, Xid
 
-    Judge = Callable[[Seen, GpuHealth], Iterable[Finding]]
+    Judge = Callable[[HostEvidence, GpuHealth], Iterable[Finding]]
     from clusterddp.checks.model import Verdict
 
-CATALOGUE = "https://docs.nvidia.com/deploy/xid-errors/"
+XID_CATALOGUE = "https://docs.nvidia.com/deploy/xid-errors/"
 RESET = "when nothing runs on it, reset it (`sudo nvidia-smi -r -i INDEX`) or reboot; replace it if this comes back"
 REBOOT = "reboot the host; if this comes back, have the card, its slot and its power looked at"
 WATCH = "run on; reset the GPU when nothing runs on it, and replace it if this comes back often"
@@ -53,14 +53,14 @@ MEANINGS = {
     **{xid: XidMeaning("an NVLink reported an error", RESET, "warn") for xid in range(144, 151)},
 }
 # Caused by a faulty or killed program: they say nothing about the next job.
-OF_PROGRAMS = frozenset((8, 11, 13, 31, 32, 43, 45, 68, 69))
-OTHER = XidMeaning("an error of the driver", f"look it up in {CATALOGUE}", "warn")
+PROGRAM_XIDS = frozenset((8, 11, 13, 31, 32, 43, 45, 68, 69))
+OTHER_XID = XidMeaning("an error of the driver", f"look it up in {XID_CATALOGUE}", "warn")
 
 
 CATEGORY = "GPUs"
 _DAY = 86400
 _MONTH = 30 * _DAY  # a GPU that has worked since an older error counts as healthy
-_SLOW = {
+_SLOWDOWN_CAUSES = {
     "hw_slowdown": "by the board (heat or power)",
     "hw_thermal_slowdown": "by heat",
     "hw_power_brake_slowdown": "by the power supply",
@@ -73,42 +73,42 @@ def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
     """Turn a function that judges one host's GPUs into a check; hosts without GPUs or nvidia-smi data are skipped."""
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
-        for seen in evidence.hosts:
-            why = _why_skipped(seen)
+        for report in evidence.hosts:
+            why = _why_skipped(report)
             if why:
-                yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
-            elif health := GPU_HEALTH.of(seen):
-                yield from judge(seen, health)
+                yield Finding(verdict="skipped", hosts=(report.name,), message=why)
+            elif health := GPU_HEALTH.of(report):
+                yield from judge(report, health)
 
     return judged
 
 
-def _why_skipped(seen: Seen) -> str:
-    health = GPU_HEALTH.of(seen)
+def _why_skipped(report: HostEvidence) -> str:
+    health = GPU_HEALTH.of(report)
     if health is None or not (health.reason or health.error):
         return ""
     return health.reason or "because of nvidia-smi"
 
 
-def _answers(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        health = GPU_HEALTH.of(seen)
+def _nvidia_smi(evidence: Evidence) -> Iterable[Finding]:
+    for report in evidence.hosts:
+        health = GPU_HEALTH.of(report)
         if health and health.reason:
-            yield Finding(verdict="skipped", hosts=(seen.name,), message=health.reason)
+            yield Finding(verdict="skipped", hosts=(report.name,), message=health.reason)
         elif health and health.error:
-            yield fail(seen.name, health.error)
+            yield fail(report.name, health.error)
 
 
-def _health(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
-    yield from on_cards(seen.name, health.cards, _broken, fail, fix=_REPLACE)
-    yield from on_cards(seen.name, health.cards, _to_be_reset, fail)
+def _health(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
+    yield from for_each_card(report.name, health.cards, _memory_errors, fail, fix=_REPLACE)
+    yield from for_each_card(report.name, health.cards, _reset_reasons, fail)
 
 
-def _broken(card: Card) -> str:
+def _memory_errors(card: Card) -> str:
     return "its memory has errors that cannot be repaired" if card.repair_failed else ""
 
 
-def _to_be_reset(card: Card) -> str:
+def _reset_reasons(card: Card) -> str:
     if card.repair_failed:
         return ""
     reasons = [
@@ -119,98 +119,99 @@ def _to_be_reset(card: Card) -> str:
     return ", ".join(filter(None, reasons))
 
 
-def _errors(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+def _xids(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
     if health.xids_error:
-        yield unknown(seen.name, f"could not look: {health.xids_error}")
-    buses = {_bus(card.bus): card.number for card in health.cards}
+        yield unknown(report.name, f"could not look: {health.xids_error}")
+    buses = {_normal_pci_address(card.bus): card.number for card in health.cards}
     for one in health.xids:
-        if one.xid not in OF_PROGRAMS and one.seconds_ago < _MONTH:
-            index = buses.get(_bus(one.bus))
-            yield _error(seen.name, one, f"PCI {one.bus}" if index is None else f"GPU {index}")
+        if one.xid not in PROGRAM_XIDS and one.seconds_ago < _MONTH:
+            index = buses.get(_normal_pci_address(one.bus))
+            yield _xid_finding(report.name, one, f"PCI {one.bus}" if index is None else f"GPU {index}")
 
 
-def _error(host: str, one: Xid, where: str) -> Finding:
-    meaning = MEANINGS.get(one.xid, OTHER)
-    detail = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER else ""
+def _xid_finding(host: str, one: Xid, where: str) -> Finding:
+    meaning = MEANINGS.get(one.xid, OTHER_XID)
+    detail = f" ({one.text[:80]})" if one.xid == 154 or meaning is OTHER_XID else ""
     times = f", {one.times} times, the last" if one.times > 1 else ","
-    message = f"{where}: Xid {one.xid}, {meaning.text}{detail}{times} {_ago(one.seconds_ago)} ago"
+    message = f"{where}: Xid {one.xid}, {meaning.text}{detail}{times} {_time_text(one.seconds_ago)} ago"
     recent = one.seconds_ago < _DAY  # a GPU that failed longer ago has been reset since, or it would not run
     return (fail if meaning.verdict == "fail" and recent else warn)(host, message, fix=meaning.action)
 
 
-def _bus(text: str) -> str:
+def _normal_pci_address(text: str) -> str:
     """A PCI address in one spelling: nvidia-smi writes ``00000000:07:00.0``, the kernel ``0000:07:00``."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}"
 
 
-def _ago(seconds: int) -> str:
+def _time_text(seconds: int) -> str:
     for unit, name in ((_DAY, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit:
             return f"{seconds // unit} {name}"
     return f"{seconds} s"
 
 
-def _speed(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
-    yield from on_cards(seen.name, health.cards, _slowed, warn)
-    yield from on_cards(seen.name, health.cards, _capped, warn, fix="`sudo nvidia-smi -pl WATTS`, if it is not meant")
+def _slow_gpus(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
+    yield from for_each_card(report.name, health.cards, _slowdown_text, warn)
+    fix = "`sudo nvidia-smi -pl WATTS`, if it is not meant"
+    yield from for_each_card(report.name, health.cards, _power_limit_text, warn, fix=fix)
 
 
-def _slowed(card: Card) -> str:
-    by = list(dict.fromkeys(_SLOW[name] for name in card.slowdowns if name in _SLOW))
+def _slowdown_text(card: Card) -> str:
+    by = list(dict.fromkeys(_SLOWDOWN_CAUSES[name] for name in card.slowdowns if name in _SLOWDOWN_CAUSES))
     hot = f" at {card.celsius} °C" if card.celsius is not None else ""
     # The board's general flag is set along with a specific one: then only the specific reason is shown.
-    named = [cause for cause in by if cause != _SLOW["hw_slowdown"]] or by
+    named = [cause for cause in by if cause != _SLOWDOWN_CAUSES["hw_slowdown"]] or by
     return f"slowed down {' and '.join(named)}{hot}" if named else ""
 
 
-def _capped(card: Card) -> str:
+def _power_limit_text(card: Card) -> str:
     if card.power_watts is None or card.default_watts is None or card.power_watts >= card.default_watts:
         return ""
     return f"limited to {card.power_watts} W, {card.default_watts} W are its default"
 
 
 def _mig(evidence: Evidence) -> Iterable[Finding]:
-    yield from for_gpus(_mig_alone)(evidence)
-    modes = {entry.name: _mode(health.cards) for entry, health in GPU_HEALTH.each(evidence)}
+    yield from for_gpus(_mig_of_host)(evidence)
+    modes = {entry.name: _mig_mode(health.cards) for entry, health in GPU_HEALTH.each(evidence)}
     usual, odd = odd_ones({name: mode for name, mode in modes.items() if mode in ("on", "off")})
     for host, mode in odd.items():
         yield warn(host, f"MIG is {mode}, {usual} on most hosts")
 
 
-def _mode(cards: Iterable[Card]) -> str:
+def _mig_mode(cards: Iterable[Card]) -> str:
     modes = {card.mig for card in cards}
     return "mixed" if len(modes) > 1 else "on" if True in modes else "off" if modes else ""
 
 
-def _mig_alone(seen: Seen, health: GpuHealth) -> Iterable[Finding]:
+def _mig_of_host(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
     fix = "`sudo nvidia-smi mig -cgi PROFILE -C`, or switch MIG off: `sudo nvidia-smi -mig 0`"
-    yield from on_cards(seen.name, health.cards, _without_instance, fail, fix=fix)
-    if _mode(health.cards) == "mixed":
-        yield from on_cards(seen.name, health.cards, _cut, warn)
+    yield from for_each_card(report.name, health.cards, _mig_without_instance, fail, fix=fix)
+    if _mig_mode(health.cards) == "mixed":
+        yield from for_each_card(report.name, health.cards, _mig_on_some, warn)
 
 
-def _cut(card: Card) -> str:
+def _mig_on_some(card: Card) -> str:
     return "MIG is on, off on others" if card.mig and card.instances else ""
 
 
-def _without_instance(card: Card) -> str:
+def _mig_without_instance(card: Card) -> str:
     return "MIG is on, and it has no instance: torch sees nothing of it" if card.mig and not card.instances else ""
 
 
-def on_cards(
-    host: str, cards: Iterable[Card], wrong: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
+def for_each_card(
+    host: str, cards: Iterable[Card], describe: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
 ) -> Iterable[Finding]:
     """Findings for what ``wrong`` says of each GPU of a host; GPUs with the same text share one finding."""
-    return grouped(host, {card.number: text for card in cards if (text := wrong(card))}, verdict, **more)
+    return by_text(host, {card.number: text for card in cards if (text := describe(card))}, verdict, **more)
 
 
-def grouped(host: str, texts: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
+def by_text(host: str, texts: Mapping[int, str], verdict: Callable[..., Finding], **more: str) -> Iterable[Finding]:
     """Findings for a host's GPUs, given as text by GPU index; GPUs with the same text share one finding."""
-    alike: dict[str, list[str]] = {}
+    indices_of: dict[str, list[str]] = {}
     for index, text in texts.items():
-        alike.setdefault(text, []).append(str(index))
-    for text, indices in alike.items():
+        indices_of.setdefault(text, []).append(str(index))
+    for text, indices in indices_of.items():
         yield verdict(host, f"GPU {folded_names(indices)}: {text}", **more)
 
 
@@ -220,7 +221,7 @@ CHECKS = (
         name="nvidia-smi",
         category=CATEGORY,
         title="nvidia-smi tells of every GPU",
-        judge=_answers,
+        judge=_nvidia_smi,
         needs=(FACTS, GPU_HEALTH),
         after=("gpus",),
         symptom="a hang in the first .cuda(), or CUDA error: unknown error",
@@ -240,7 +241,7 @@ CHECKS = (
         name="xids",
         category=CATEGORY,
         title="the kernel log has no error of a GPU",
-        judge=for_gpus(_errors),
+        judge=for_gpus(_xids),
         needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="CUDA error: unknown error, GPU is lost, or a collective that never ends",
@@ -250,7 +251,7 @@ CHECKS = (
         name="gpu-speed",
         category=CATEGORY,
         title="no GPU is slowed down by heat or power",
-        judge=for_gpus(_speed),
+        judge=for_gpus(_slow_gpus),
         needs=(FACTS, GPU_HEALTH),
         after=AFTER,
         symptom="all ranks wait for one that is slow",

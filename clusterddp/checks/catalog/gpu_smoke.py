@@ -13,49 +13,49 @@ from clusterddp.text.folding import few
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.remote.shared.probes.gpu_records import GpuHealth, GpuSmokeTest
 
-_ARCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def for_tests(
-    judge: Callable[[Seen, GpuSmokeTest], Iterable[Finding]],
+    judge: Callable[[HostEvidence, GpuSmokeTest], Iterable[Finding]],
 ) -> Callable[[Evidence], Iterable[Finding]]:
     """Make a check of a function that judges one host's GPU smoke test; hosts whose GPUs were not tried are skipped."""
 
     def judged(evidence: Evidence) -> Iterable[Finding]:
-        for seen in evidence.hosts:
-            health = GPU_HEALTH.of(seen)
+        for report in evidence.hosts:
+            health = GPU_HEALTH.of(report)
             if health and health.smoke_test and health.smoke_test.error:
-                yield unknown(seen.name, f"could not look: {health.smoke_test.error}")
+                yield unknown(report.name, f"could not look: {health.smoke_test.error}")
             elif health and health.smoke_test:
-                yield from judge(seen, health.smoke_test)
-            elif health and not _fails_already(seen):
-                yield Finding(verdict="skipped", hosts=(seen.name,), message=_untried(seen, health))
+                yield from judge(report, health.smoke_test)
+            elif health and not _has_device_error(report):
+                yield Finding(verdict="skipped", hosts=(report.name,), message=_untested_reason(report, health))
 
     return judged
 
 
-def _untried(seen: Seen, health: GpuHealth) -> str:
+def _untested_reason(report: HostEvidence, health: GpuHealth) -> str:
     if health.reason:
         return health.reason
-    return "its GPUs are in use" if seen.facts and seen.facts.devices else "torch sees no GPU there"
+    return "its GPUs are in use" if report.facts and report.facts.devices else "torch sees no GPU there"
 
 
-def _fails_already(seen: Seen) -> bool:
-    return bool(seen.facts and seen.facts.torch and seen.facts.torch.device_error)
+def _has_device_error(report: HostEvidence) -> bool:
+    return bool(report.facts and report.facts.torch and report.facts.torch.device_error)
 
 
-def _architecture(seen: Seen, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
-    unfit: dict[tuple[int, int], list[int]] = {}
+def _architecture(report: HostEvidence, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
+    unsupported: dict[tuple[int, int], list[int]] = {}
     for start in smoke_test.starts:
         if start.capability and start.arches and not _built_for(start.arches, start.capability):
-            unfit.setdefault(start.capability, []).append(start.number)
-    for (major, minor), indices in unfit.items():
+            unsupported.setdefault(start.capability, []).append(start.number)
+    for (major, minor), indices in unsupported.items():
         arches = ", ".join(smoke_test.starts[0].arches)
         where = f"cuda:{', '.join(map(str, indices))}"
-        yield fail(seen.name, f"{where}: this torch is built for {arches}, not for sm_{major}{minor}")
+        yield fail(report.name, f"{where}: this torch is built for {arches}, not for sm_{major}{minor}")
 
 
 def _built_for(arches: Iterable[str], capability: tuple[int, int]) -> bool:
@@ -65,48 +65,48 @@ def _built_for(arches: Iterable[str], capability: tuple[int, int]) -> bool:
     newer. The suffix ``a`` means exactly that version, ``f`` only within its major version.
     """
     for arch in arches:
-        match = _ARCH.fullmatch(arch)
+        match = _ARCHITECTURE.fullmatch(arch)
         if not match:
             continue
-        own = int(match[2]), int(match[3])
-        family = own[0] == capability[0] and own <= capability
-        portable = match[1] == "compute" and not match[4] and own <= capability
-        if own == capability or (family and match[4] != "a") or portable:
+        version = int(match[2]), int(match[3])
+        family = version[0] == capability[0] and version <= capability
+        portable = match[1] == "compute" and not match[4] and version <= capability
+        if version == capability or (family and match[4] != "a") or portable:
             return True
     return False
 
 
-def _start(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        if seen.facts and seen.facts.torch and seen.facts.torch.device_error:
-            yield fail(seen.name, seen.facts.torch.device_error)
-    yield from for_tests(_started)(evidence)
+def _gpu_starts(evidence: Evidence) -> Iterable[Finding]:
+    for report in evidence.hosts:
+        if report.facts and report.facts.torch and report.facts.torch.device_error:
+            yield fail(report.name, report.facts.torch.device_error)
+    yield from for_tests(_start_errors)(evidence)
 
 
-def _started(seen: Seen, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
+def _start_errors(report: HostEvidence, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
     for start in smoke_test.starts:
         if start.error:
-            yield fail(seen.name, f"cuda:{start.number}: {start.error}")
+            yield fail(report.name, f"cuda:{start.number}: {start.error}")
 
 
-def _peers(seen: Seen, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
+def _peer_copies(report: HostEvidence, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
     peers = smoke_test.peers
     if peers is None:
         why = "it has one GPU" if len(smoke_test.starts) == 1 else "because of gpu-start"
-        yield Finding(verdict="skipped", hosts=(seen.name,), message=why)
+        yield Finding(verdict="skipped", hosts=(report.name,), message=why)
         return
-    health = GPU_HEALTH.of(seen)
+    health = GPU_HEALTH.of(report)
     iommu = health.iommu if health else None
     translates = iommu is not None and iommu != "identity"
     hint = "boot with iommu=pt (the IOMMU translates here)" if translates else "switch ACS off for the GPUs' bridges"
     fix = f"{hint}, or switch the IOMMU off in the firmware; until then clusterddp_env: {{NCCL_P2P_DISABLE: 1}}"
     if peers.hangs:
-        yield fail(seen.name, f"a copy from cuda:{peers.hangs[0]} to cuda:{peers.hangs[1]} hangs", fix=fix)
+        yield fail(report.name, f"a copy from cuda:{peers.hangs[0]} to cuda:{peers.hangs[1]} hangs", fix=fix)
     if peers.wrong:
         pairs = few([f"{source} → {target}" for source, target in peers.wrong], 6)
-        yield fail(seen.name, f"what is copied between GPUs arrives changed: cuda:{pairs}", fix=fix)
+        yield fail(report.name, f"what is copied between GPUs arrives changed: cuda:{pairs}", fix=fix)
     if peers.error:
-        yield fail(seen.name, f"copies between GPUs: {peers.error}", fix=fix)
+        yield fail(report.name, f"copies between GPUs: {peers.error}", fix=fix)
 
 
 CHECKS = (
@@ -124,7 +124,7 @@ CHECKS = (
         name="gpu-start",
         category=CATEGORY,
         title="torch can start the GPUs it sees",
-        judge=_start,
+        judge=_gpu_starts,
         needs=(FACTS, GPU_HEALTH, GPU_SMOKE_TEST),
         after=("python", "torch", "gpus", "driver", "nvidia-smi", "fabric-manager", "architecture"),
         symptom="CUDA error, or a hang in the first .cuda()",
@@ -134,7 +134,7 @@ CHECKS = (
         name="peer-copies",
         category=CATEGORY,
         title="GPUs of one host copy to each other",
-        judge=for_tests(_peers),
+        judge=for_tests(_peer_copies),
         needs=(FACTS, GPU_HEALTH, GPU_SMOKE_TEST),
         after=("python", "torch", "gpus", "driver", "fabric-manager", "architecture", "gpu-start"),
         symptom="a hang at 100 % GPU use in the first collective, or a loss that becomes NaN",

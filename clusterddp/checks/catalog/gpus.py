@@ -15,17 +15,17 @@ from clusterddp.text.folding import few
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.host import Facts, Gpu
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.probes.health_records import PortOwner
 
 CATEGORY = "GPUs"
 # The oldest driver for a major version of CUDA, within which minor versions are compatible.
-_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
+_OLDEST_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 
 
-def _counts(evidence: Evidence) -> Iterable[Finding]:
+def _gpu_counts(evidence: Evidence) -> Iterable[Finding]:
     for line in check_gpus(evidence.facts):
         host, _, text = line.partition(": ")
         message, _, fix = text.rpartition("; ")
@@ -35,7 +35,7 @@ def _counts(evidence: Evidence) -> Iterable[Finding]:
             yield fail(entry.name, f"{counted(facts.devices, 'GPU')}, clusterddp_gpus says {entry.gpus}")
         elif isinstance(entry.gpus, tuple):
             there = {str(gpu.index) for gpu in facts.gpus} | {gpu.uuid for gpu in facts.gpus}
-            missing = [wanted for wanted in entry.gpus if wanted not in there and not wanted.startswith("MIG-")]
+            missing = [needed for needed in entry.gpus if needed not in there and not needed.startswith("MIG-")]
             if missing:
                 yield fail(entry.name, f"GPU {', '.join(missing)} of clusterddp_gpus is not there")
 
@@ -44,40 +44,40 @@ def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
     cuda = re.match(r"(\d+)\.", facts.torch.cuda or "") if facts.torch else None
     if not cuda or not facts.gpus:
         return None
-    oldest = _DRIVERS.get(int(cuda[1]))
-    found = tuple(int(part) for part in facts.gpus[0].driver.split(".")[:2] if part.isdecimal())
-    if not oldest or not found or found + (0,) * (2 - len(found)) >= oldest:
+    oldest = _OLDEST_DRIVERS.get(int(cuda[1]))
+    version = tuple(int(part) for part in facts.gpus[0].driver.split(".")[:2] if part.isdecimal())
+    if not oldest or not version or version + (0,) * (2 - len(version)) >= oldest:
         return None
-    wanted = ".".join(map(str, oldest))
-    return fail(entry.name, f"driver {facts.gpus[0].driver}, and CUDA {cuda[1]} needs {wanted} or newer")
+    needed = ".".join(map(str, oldest))
+    return fail(entry.name, f"driver {facts.gpus[0].driver}, and CUDA {cuda[1]} needs {needed} or newer")
 
 
 def busy_gpus(evidence: Evidence) -> Iterable[Finding]:
     """GPUs that some process uses, or may use: judged by the processes nvidia-smi lists and by used memory."""
-    for seen in evidence.hosts:
-        if not seen.facts:
+    for report in evidence.hosts:
+        if not report.facts:
             continue
-        if seen.facts.nvidia_error:
-            yield unknown(seen.name, f"could not look: {seen.facts.nvidia_error}")
-        health = HEALTH.of(seen)
+        if report.facts.nvidia_error:
+            yield unknown(report.name, f"could not look: {report.facts.nvidia_error}")
+        health = HEALTH.of(report)
         owners = health.owners if health else {}
-        for gpu in seen.facts.gpus:
+        for gpu in report.facts.gpus:
             if gpu.processes:
-                yield _busy_gpu(seen, gpu, owners, shared=evidence.share_gpus)
+                yield _busy_gpu(report, gpu, owners, shared=evidence.share_gpus)
             elif gpu.used_mib is not None and gpu.used_mib > FREE_MIB:
-                yield warn(seen.name, f"GPU {gpu.index}: {gpu.used_mib} MiB used by processes that cannot be seen")
+                yield warn(report.name, f"GPU {gpu.index}: {gpu.used_mib} MiB used by processes that cannot be seen")
 
 
-def _busy_gpu(seen: Seen, gpu: Gpu, known: Mapping[int, PortOwner], *, shared: bool) -> Finding:
+def _busy_gpu(report: HostEvidence, gpu: Gpu, owners: Mapping[int, PortOwner], *, shared: bool) -> Finding:
     holders = [
-        f"{known[pid].user}'s {known[pid].command} (pid {pid})" if pid in known else f"pid {pid}"
+        f"{owners[pid].user}'s {owners[pid].command} (pid {pid})" if pid in owners else f"pid {pid}"
         for pid in gpu.processes
     ]
     used = "" if gpu.used_mib is None else f", {gpu.used_mib} MiB used"
     message = f"GPU {gpu.index} is busy: {few(holders, 4)}{used}"
-    user = seen.facts.user if seen.facts else ""
-    own = all(pid in known and known[pid].user == user for pid in gpu.processes)
-    return warn(seen.name, message) if own or shared else fail(seen.name, message)
+    user = report.facts.user if report.facts else ""
+    own = all(pid in owners and owners[pid].user == user for pid in gpu.processes)
+    return warn(report.name, message) if own or shared else fail(report.name, message)
 
 
 def _models(facts: Facts) -> str:
@@ -93,7 +93,7 @@ CHECKS = (
         name="gpus",
         category=CATEGORY,
         title="every host has the GPUs that it should",
-        judge=_counts,
+        judge=_gpu_counts,
         needs=(FACTS,),
         after=("python", "torch"),
         symptom="invalid device ordinal, or No CUDA GPUs are available",

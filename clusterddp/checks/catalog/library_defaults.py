@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.model import Check, Finding, warn
-from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, looked_up
+from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, lookup_of
 from clusterddp.facts.library_defaults import NCCL_VARIABLE, gloo_interfaces, nccl_interfaces
 from clusterddp.facts.network import is_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.host import Facts
 
-_PINNED = "(runs of clusterddp pin it)"
+_PINNED_NOTE = "(runs of clusterddp pin it)"
 
 
 def _election(evidence: Evidence) -> Iterable[Finding]:
@@ -27,65 +27,67 @@ def _election(evidence: Evidence) -> Iterable[Finding]:
 
     Nodes on the first host's machine (same boot id) recognise themselves too, rightly.
     """
-    asked = evidence.hosts
-    first = asked[0] if asked else None
-    if first is None or first.facts is None or len({seen.facts.boot for seen in asked if seen.facts}) < 2:
+    reports = evidence.hosts
+    first = reports[0] if reports else None
+    if first is None or first.facts is None or len({report.facts.boot for report in reports if report.facts}) < 2:
         return
-    nobodys: list[str] = []
-    several: dict[tuple[str, ...], list[str]] = {}
+    unclaimed: list[str] = []
+    claimants: dict[tuple[str, ...], list[str]] = {}
     for endpoint in ELECTION.of(first) or {}:
-        takers = [seen for seen in asked if (ELECTION.of(seen) or {}).get(endpoint)]
-        wrong = tuple(one.name for one in takers if one.facts and one.facts.boot != first.facts.boot)
-        if not takers:
-            nobodys.append(endpoint)
+        claiming = [report for report in reports if (ELECTION.of(report) or {}).get(endpoint)]
+        wrong = tuple(report.name for report in claiming if report.facts and report.facts.boot != first.facts.boot)
+        if not claiming:
+            unclaimed.append(endpoint)
         elif wrong:
-            several.setdefault(wrong, []).append(endpoint)
-    if nobodys:
-        yield warn(first.name, f"no host takes itself for {' or '.join(nobodys)}{_why(first)} {_PINNED}")
-    for hosts, endpoints in several.items():
-        message = f"takes itself for {' and '.join(endpoints)}, which is {first.name} {_PINNED}"
+            claimants.setdefault(wrong, []).append(endpoint)
+    if unclaimed:
+        why = _loopback_note(first)
+        yield warn(first.name, f"no host takes itself for {' or '.join(unclaimed)}{why} {_PINNED_NOTE}")
+    for hosts, endpoints in claimants.items():
+        message = f"takes itself for {' and '.join(endpoints)}, which is {first.name} {_PINNED_NOTE}"
         symptom = "each of them waits for the others at a store of its own: a hang without a word"
         yield Finding(verdict="warn", hosts=hosts, message=message, symptom=symptom)
 
 
-def _why(seen: Seen) -> str:
-    own = looked_up(seen, seen.facts.hostname) if seen.facts else None
-    loops = [address for address in own.addresses if is_loopback(address)] if own else []
+def _loopback_note(report: HostEvidence) -> str:
+    """Return the reason that a host's own name resolves to a loopback address; empty if it does not."""
+    lookup = lookup_of(report, report.facts.hostname) if report.facts else None
+    loops = [address for address in lookup.addresses if is_loopback(address)] if lookup else []
     return f": its own name means {loops[0]} there" if loops else ""
 
 
-def _card_choice(evidence: Evidence) -> Iterable[Finding]:
+def _interface_choice(evidence: Evidence) -> Iterable[Finding]:
     where = evidence.network.where if evidence.network else {}
-    for seen in evidence.hosts:
-        chosen = where.get(seen.name)
-        if chosen is None or chosen.loopback or seen.facts is None:
+    for report in evidence.hosts:
+        chosen = where.get(report.name)
+        if chosen is None or chosen.loopback or report.facts is None:
             continue  # one host, or nodes of one machine
-        own_name = looked_up(seen, seen.facts.hostname)
-        notes = [*_nccl(seen.facts, chosen.name), *_gloo(gloo_interfaces(seen.facts, own_name), chosen.name)]
+        gloo = gloo_interfaces(report.facts, lookup_of(report, report.facts.hostname))
+        notes = [*_nccl_choice(report.facts, chosen.name), *_gloo_choice(gloo, chosen.name)]
         if notes:
-            yield warn(seen.name, f"{' and '.join(notes)}; runs of clusterddp set {chosen.name}")
+            yield warn(report.name, f"{' and '.join(notes)}; runs of clusterddp set {chosen.name}")
 
 
-def _nccl(facts: Facts, chosen: str) -> Iterable[str]:
+def _nccl_choice(facts: Facts, chosen: str) -> Iterable[str]:
     if NCCL_VARIABLE in facts.environment or not facts.devices:
         return  # the check `interface` judges a variable that is set; without GPUs nothing uses NCCL
-    cards = nccl_interfaces(facts)
-    if cards and cards[0] != chosen:
-        yield f"NCCL by itself would take {cards[0]}"
+    interfaces = nccl_interfaces(facts)
+    if interfaces and interfaces[0] != chosen:
+        yield f"NCCL by itself would take {interfaces[0]}"
         return
-    doubtful = [card for card in cards if card != chosen and _doubtful(facts, card)]
-    if doubtful:
-        yield f"NCCL by itself would also use {', '.join(doubtful)}"
+    unusable = [interface for interface in interfaces if interface != chosen and _is_unusable(facts, interface)]
+    if unusable:
+        yield f"NCCL by itself would also use {', '.join(unusable)}"
 
 
-def _gloo(cards: tuple[str, ...], chosen: str) -> Iterable[str]:
-    if cards and chosen not in cards and "lo" not in cards:  # `own-name` reports a name that means the loopback
-        yield f"gloo by itself would take {cards[0]}"
+def _gloo_choice(interfaces: tuple[str, ...], chosen: str) -> Iterable[str]:
+    if interfaces and chosen not in interfaces and "lo" not in interfaces:  # the check `own-name` reports the loopback
+        yield f"gloo by itself would take {interfaces[0]}"
 
 
-def _doubtful(facts: Facts, card: str) -> bool:
+def _is_unusable(facts: Facts, interface: str) -> bool:
     """Whether a card leads to no other machine: a bridge, a tunnel, or one with only link-local addresses."""
-    return is_virtual(card) or all(one.link_local for one in facts.addresses if one.name == card)
+    return is_virtual(interface) or all(one.link_local for one in facts.addresses if one.name == interface)
 
 
 CHECKS = (
@@ -103,7 +105,7 @@ CHECKS = (
         name="card-choice",
         category=CATEGORY,
         title="NCCL and gloo by themselves would take the card that runs set",
-        judge=_card_choice,
+        judge=_interface_choice,
         needs=(FACTS, HEALTH, DIALLED),
         after=("network",),
         symptom="a job started by hand: No route to host, connectFullMesh failed, or a hang in the first collective",

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 CATEGORY = "Machines"
 _GIB, _MIB = 1 << 30, 1 << 20
-_SKEW, _BAD_SKEW = 5.0, 15.0  # seconds; torchrun's c10d takes a node for dead after three heartbeats of five seconds
-_SHM, _MORE_SHM = 128 * _MIB, 512 * _MIB  # a container's own default is 64 MiB
-_LIKE = 0.1  # firmware takes a little memory, never the same
-_FILES, _PROCESSES = 1024, 4096
-_MEMLOCK = 1 << 30
+_MAX_SKEW, _FAILING_SKEW = 5.0, 15.0  # seconds; torchrun's c10d gives a node up after three heartbeats of five seconds
+_MIN_SHM, _GOOD_SHM = 128 * _MIB, 512 * _MIB  # a container's own default is 64 MiB
+_MEMORY_TOLERANCE = 0.1  # firmware takes a little memory, never the same
+_MIN_OPEN_FILES, _MIN_PROCESSES = 1024, 4096
+_MIN_MEMLOCK = 1 << 30
 
 
 def identity(facts: Facts) -> tuple[str, ...]:
@@ -37,12 +37,12 @@ def identity(facts: Facts) -> tuple[str, ...]:
     return (facts.boot, *sorted(one.address for one in facts.addresses))
 
 
-def _same(evidence: Evidence) -> Iterable[Finding]:
+def _same_machine(evidence: Evidence) -> Iterable[Finding]:
     first: dict[tuple[str, ...], HostEntry] = {}
     for entry, facts in evidence.facts:
         other = first.setdefault(identity(facts), entry)
-        meant = entry.connection == "local" or (isinstance(entry.gpus, tuple) and isinstance(other.gpus, tuple))
-        if other is not entry and not meant:
+        intended = entry.connection == "local" or (isinstance(entry.gpus, tuple) and isinstance(other.gpus, tuple))
+        if other is not entry and not intended:
             # A run works (its nodes share the GPUs), but mostly the inventory lists the machine twice by mistake.
             own = ", or give each its own clusterddp_gpus" if facts.devices else ""
             fix = f"remove one of them from the inventory{own}"
@@ -61,14 +61,14 @@ def _hostnames(evidence: Evidence) -> Iterable[Finding]:
 def _clocks(evidence: Evidence) -> Iterable[Finding]:
     offsets = {entry.name: (facts.clock_offset_ns, facts.clock_error_ns) for entry, facts in evidence.facts}
     # Ours counts too, and of two middle values the one nearer ours: where clocks differ evenly, ours decides.
-    known = sorted([0, *(offset for offset, _ in offsets.values())])
-    middle = min(known[(len(known) - 1) // 2 : len(known) // 2 + 1], key=abs)
+    offsets_sorted = sorted([0, *(offset for offset, _ in offsets.values())])
+    middle = min(offsets_sorted[(len(offsets_sorted) - 1) // 2 : len(offsets_sorted) // 2 + 1], key=abs)
     for host, (offset, error) in offsets.items():
         off = (abs(offset - middle) - error) / 1e9
-        if off > _SKEW:
+        if off > _MAX_SKEW:
             direction = "ahead of" if offset > middle else "behind"
             message = f"its clock is {abs(offset - middle) / 1e9:.0f} s {direction} the others'"
-            yield (fail if off > _BAD_SKEW else warn)(host, message)
+            yield (fail if off > _FAILING_SKEW else warn)(host, message)
 
 
 def _hardware(evidence: Evidence) -> Iterable[Finding]:
@@ -78,7 +78,7 @@ def _hardware(evidence: Evidence) -> Iterable[Finding]:
     memories = {entry.name: facts.memory_bytes for entry, facts in evidence.facts if facts.memory_bytes}
     middle = sorted(memories.values())[len(memories) // 2] if memories else 0
     for host, memory in memories.items():
-        if abs(memory - middle) > middle * _LIKE:
+        if abs(memory - middle) > middle * _MEMORY_TOLERANCE:
             yield warn(host, f"{memory / _GIB:.0f} GiB of memory, {middle / _GIB:.0f} on most")
 
 
@@ -99,39 +99,39 @@ def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
 
 
 def _cgroup(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        health = HEALTH.of(seen)
-        if not seen.facts or not health or not health.cgroup:
-            yield unknown(seen.name, "could not look: the host does not tell its control groups")
+    for report in evidence.hosts:
+        health = HEALTH.of(report)
+        if not report.facts or not health or not health.cgroup:
+            yield unknown(report.name, "could not look: the host does not tell its control groups")
             continue
-        group, count = health.cgroup, worker_count(seen.entry, seen.facts)
-        tight = []
+        group, count = health.cgroup, worker_count(report.entry, report.facts)
+        too_low = []
         if group.cpu_thousandths is not None and group.cpu_thousandths < count * 1000:
-            tight.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")
+            too_low.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")
         if group.memory_left is not None and group.memory_left < count * _GIB:
-            tight.append(f"{group.memory_left // _MIB} MiB more memory")
-        if tight:
-            yield warn(seen.name, f"its control group allows {' and '.join(tight)}, for workers: {count}")
+            too_low.append(f"{group.memory_left // _MIB} MiB more memory")
+        if too_low:
+            yield warn(report.name, f"its control group allows {' and '.join(too_low)}, for workers: {count}")
 
 
 def _shm(entry: HostEntry, facts: Facts) -> Finding | None:
     free = facts.shm_bytes_free
     if free is None:
         return fail(entry.name, "there is no /dev/shm")
-    if free >= _MORE_SHM:
+    if free >= _GOOD_SHM:
         return None
-    return (fail if free < _SHM else warn)(entry.name, f"only {free // _MIB} MiB are free in /dev/shm")
+    return (fail if free < _MIN_SHM else warn)(entry.name, f"only {free // _MIB} MiB are free in /dev/shm")
 
 
 def _limits(entry: HostEntry, health: Health) -> Finding | None:
     soft = {name: pair[0] for name, pair in health.limits.items()}
     low = [
         f"{name} {value}"
-        for name, least in (("nofile", _FILES), ("nproc", _PROCESSES))
+        for name, least in (("nofile", _MIN_OPEN_FILES), ("nproc", _MIN_PROCESSES))
         if (value := soft.get(name)) is not None and value < least
     ]
     memlock = soft.get("memlock")
-    if health.infiniband and memlock is not None and memlock < _MEMLOCK:
+    if health.infiniband and memlock is not None and memlock < _MIN_MEMLOCK:
         symptom = "ibv_reg_mr failed: Cannot allocate memory"
         return fail(entry.name, f"memlock is {memlock // 1024} KiB, and there is InfiniBand", symptom=symptom)
     return warn(entry.name, f"low limits: {', '.join(low)}") if low else None
@@ -149,8 +149,8 @@ def _lingering(entry: HostEntry, facts: Facts) -> Finding | None:
     return None
 
 
-def _runs(evidence: Evidence) -> Iterable[Finding]:
-    judged = {seen.name for seen in evidence.hosts}
+def _live_runs(evidence: Evidence) -> Iterable[Finding]:
+    judged = {report.name for report in evidence.hosts}
     for run in evidence.runs or ():
         hosts = tuple(host for host in run.hosts if host in judged)
         if hosts and not run.left:
@@ -160,7 +160,7 @@ def _runs(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _leftovers(evidence: Evidence) -> Iterable[Finding]:
-    judged = {seen.name for seen in evidence.hosts}
+    judged = {report.name for report in evidence.hosts}
     for run in evidence.runs or ():
         for host, pids in run.left.items():
             if host in judged:
@@ -191,7 +191,7 @@ CHECKS = (
         name="same-machine",
         category=CATEGORY,
         title="every host is a machine of its own",
-        judge=_same,
+        judge=_same_machine,
         needs=(FACTS,),
         symptom="half as many GPUs for each node; torchrun by hand: Duplicate GPU detected, or CUDA out of memory",
     ),
@@ -286,7 +286,7 @@ CHECKS = (
         name="live-runs",
         category=CATEGORY,
         title="no run is live",
-        judge=_runs,
+        judge=_live_runs,
         needs=(RUNS,),
         symptom="two jobs at half the speed each, or CUDA out of memory",
         fix="nothing, if it is meant; `clusterddp runs --all` shows them, `clusterddp stop RUN` ends one",

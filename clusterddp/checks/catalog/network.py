@@ -10,7 +10,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
-from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, looked_up
+from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, lookup_of
 from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
 from clusterddp.text.folding import few, folded_names
@@ -18,57 +18,59 @@ from clusterddp.text.folding import few, folded_names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.host import Facts
     from clusterddp.facts.network import DialFailure
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Network"
 _TITLE = "all hosts reach each other by TCP, both ways"
-_LEAST_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
-_MOST_PAIRS = 4  # pairs of hosts listed in one finding
+_MIN_FREE_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
+_MAX_LISTED_PAIRS = 4  # pairs of hosts listed in one finding
 
 
 def _own_name(evidence: Evidence) -> Iterable[Finding]:
     if len({facts.boot for _, facts in evidence.facts}) < 2:
         return  # nodes on one machine meet on the loopback
-    for seen, name in _looked_up(evidence):
-        lookup = looked_up(seen, name)
-        if lookup is None or seen.facts is None:
-            yield unknown(seen.name, f"could not look: nobody asked for {name}")
+    for report, name in _own_names(evidence):
+        lookup = lookup_of(report, name)
+        if lookup is None or report.facts is None:
+            yield unknown(report.name, f"could not look: nobody asked for {name}")
             continue
-        own = {one.address for one in seen.facts.addresses}
+        addresses = {interface.address for interface in report.facts.addresses}
         if not lookup.addresses:
-            yield warn(seen.name, f"its own name {name} has no address there: {lookup.error}")
+            yield warn(report.name, f"its own name {name} has no address there: {lookup.error}")
         elif loops := [address for address in lookup.addresses if is_loopback(address)]:
-            if not set(lookup.addresses) & own - set(loops):
-                yield warn(seen.name, f"its own name {name} means {loops[0]} there")
-        elif not set(lookup.addresses) & own:
-            yield warn(seen.name, f"its own name {name} means {lookup.addresses[0]}, which is on none of its cards")
+            if not set(lookup.addresses) & addresses - set(loops):
+                yield warn(report.name, f"its own name {name} means {loops[0]} there")
+        elif not set(lookup.addresses) & addresses:
+            yield warn(report.name, f"its own name {name} means {lookup.addresses[0]}, which is on none of its cards")
 
 
 def _names(evidence: Evidence) -> Iterable[Finding]:
     """Warn of other hosts' names that a host cannot look up, or that give it an address of another machine."""
-    own = {seen.name: {one.address for one in seen.facts.addresses} for seen in evidence.hosts if seen.facts}
-    for seen in evidence.hosts:
+    addresses_of = {entry.name: {interface.address for interface in facts.addresses} for entry, facts in evidence.facts}
+    for report in evidence.hosts:
         wrong: dict[str, list[str]] = {}
         for other in evidence.hosts:
-            if not other.facts or not seen.facts or HEALTH.of(seen) is None or other.facts.boot == seen.facts.boot:
+            if not other.facts or not report.facts or HEALTH.of(report) is None:
                 continue
-            lookup = looked_up(seen, other.facts.hostname)
+            if other.facts.boot == report.facts.boot:
+                continue
+            lookup = lookup_of(report, other.facts.hostname)
             if lookup is None:
                 wrong.setdefault("was not looked up", []).append(other.facts.hostname)
             elif not lookup.addresses:
                 wrong.setdefault(f"cannot be looked up ({lookup.error})", []).append(other.facts.hostname)
-            elif all(map(is_loopback, lookup.addresses)) or not set(lookup.addresses) & own[other.name]:
+            elif all(map(is_loopback, lookup.addresses)) or not set(lookup.addresses) & addresses_of[other.name]:
                 wrong.setdefault("has an address of another machine", []).append(other.facts.hostname)
         for what, names in wrong.items():
             verdict = unknown if what == "was not looked up" else warn
-            yield verdict(seen.name, f"{folded_names(sorted(names))}: the name {what}")
+            yield verdict(report.name, f"{folded_names(sorted(names))}: the name {what}")
 
 
-def _looked_up(evidence: Evidence) -> list[tuple[Seen, str]]:
-    return [(seen, seen.facts.hostname) for seen in evidence.hosts if seen.facts]
+def _own_names(evidence: Evidence) -> list[tuple[HostEvidence, str]]:
+    return [(report, report.facts.hostname) for report in evidence.hosts if report.facts]
 
 
 def is_loopback(address: str) -> bool:
@@ -80,11 +82,11 @@ def is_loopback(address: str) -> bool:
 
 
 def _interface(entry: HostEntry, facts: Facts) -> Finding | None:
-    cards = list(dict.fromkeys(one.name for one in facts.addresses))
+    names = list(dict.fromkeys(interface.name for interface in facts.addresses))
     for name, exact in ((NCCL_VARIABLE, False), (GLOO_VARIABLE, True)):
-        wanted = facts.environment.get(name)
-        if wanted and not any(matches_setting(card, wanted, exact=exact) for card in cards):
-            return fail(entry.name, f"{name}={wanted}, and it has {', '.join(cards) or 'no card with an address'}")
+        variable = facts.environment.get(name)
+        if variable and not any(matches_setting(interface, variable, exact=exact) for interface in names):
+            return fail(entry.name, f"{name}={variable}, and it has {', '.join(names) or 'no card with an address'}")
     return None
 
 
@@ -93,65 +95,66 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
     if network is None:
         return
     if network.error:
-        hosts = tuple(seen.name for seen in evidence.hosts)
+        hosts = tuple(report.name for report in evidence.hosts)
         yield Finding(verdict="fail", hosts=hosts, message=network.error, fix=network.remedy)
         return
-    for seen in evidence.hosts:
-        if seen.name in network.deaf:
-            yield Finding(verdict="skipped", hosts=(seen.name,), message="because of ports")
-    shut = [one for one in network.failures if not one.ranged and one.word != BLACK_HOLE]
-    found = list(_ways(evidence, shut, network.failures, {}))
+    for report in evidence.hosts:
+        if report.name in network.deaf:
+            yield Finding(verdict="skipped", hosts=(report.name,), message="because of ports")
+    shut = [failure for failure in network.failures if not failure.ranged and failure.word != BLACK_HOLE]
+    found = list(_connection_findings(evidence, shut, network.failures, {}))
     yield from found
-    if network.where and not all(one.loopback for one in network.where.values()):
-        named = {host for one in found for host in one.hosts} | set(network.deaf)
-        well = tuple(seen.name for seen in evidence.hosts if seen.name not in named)
+    if network.where and not all(interface.loopback for interface in network.where.values()):
+        named = {host for finding in found for host in finding.hosts} | set(network.deaf)
+        well = tuple(report.name for report in evidence.hosts if report.name not in named)
         if well:
-            yield Finding(verdict="pass", hosts=well, message=f"{_TITLE}; a job needs {_ranges(evidence)} open")
+            yield Finding(verdict="pass", hosts=well, message=f"{_TITLE}; a job needs {_job_ports(evidence)} open")
 
 
 def _ports(evidence: Evidence) -> Iterable[Finding]:
     network = evidence.network
     if network is None:
         return
-    judged = {seen.name for seen in evidence.hosts}
-    ranges = {seen.name: "{}-{}".format(*seen.entry.ports) for seen in evidence.hosts}
+    judged = {report.name for report in evidence.hosts}
+    ranges = {report.name: "{}-{}".format(*report.entry.ports) for report in evidence.hosts}
     for host, why in network.deaf.items():
         if host in judged:
             yield fail(host, why, symptom="Address already in use, or a rendezvous that hangs silently")
-    shut = {(one.source, one.target) for one in network.failures if not one.ranged}
-    only = [one for one in network.failures if one.ranged and (one.source, one.target) not in shut]
-    yield from _ways(evidence, only, (), ranges)
+    shut = {(failure.source, failure.target) for failure in network.failures if not failure.ranged}
+    ranged = [failure for failure in network.failures if failure.ranged]
+    range_only = [failure for failure in ranged if (failure.source, failure.target) not in shut]
+    yield from _connection_findings(evidence, range_only, (), ranges)
 
 
-def _ways(
+def _connection_findings(
     evidence: Evidence, failures: Sequence[DialFailure], all_failures: Sequence[DialFailure], ranges: Mapping[str, str]
 ) -> Iterable[Finding]:
     """Turn failed connections into findings, one per port range and error, blaming the hosts common to its pairs."""
-    judged = {seen.name for seen in evidence.hosts}
-    ranged = {(one.source, one.target) for one in all_failures if one.ranged}
+    judged = {report.name for report in evidence.hosts}
+    ranged = {(failure.source, failure.target) for failure in all_failures if failure.ranged}
     groups: dict[tuple[str, str], list[DialFailure]] = {}
-    for one in failures:
-        if one.source in judged and one.target in judged:
-            shut = "every port" if (one.source, one.target) in ranged else "ephemeral ports"
-            groups.setdefault((ranges.get(one.target) or shut, one.meaning), []).append(one)
-    rule = "" if ranges else _rule(evidence)
-    for (where, meaning), found in groups.items():
-        yield Finding(verdict="fail", hosts=culprits(found), message=f"{listed(found)} on {where}: {meaning}", fix=rule)
+    for failure in failures:
+        if failure.source in judged and failure.target in judged:
+            shut = "every port" if (failure.source, failure.target) in ranged else "ephemeral ports"
+            groups.setdefault((ranges.get(failure.target) or shut, failure.meaning), []).append(failure)
+    rule = "" if ranges else _firewall_advice(evidence)
+    for (ports, meaning), group in groups.items():
+        message = f"{list_pairs(group)} on {ports}: {meaning}"
+        yield Finding(verdict="fail", hosts=culprits(group), message=message, fix=rule)
 
 
-def listed(failures: Sequence[DialFailure]) -> str:
+def list_pairs(failures: Sequence[DialFailure]) -> str:
     """The failed pairs as text; of many, the first few."""
-    return few([f"{one.source} → {one.target}" for one in failures], _MOST_PAIRS)
+    return few([f"{failure.source} → {failure.target}" for failure in failures], _MAX_LISTED_PAIRS)
 
 
-def _rule(evidence: Evidence) -> str:
+def _firewall_advice(evidence: Evidence) -> str:
     """The advice which ports a firewall must let through."""
-    return (
-        f"let TCP through between the hosts on {_ranges(evidence)}, or set clusterddp_interface to a network that does"
-    )
+    ports = _job_ports(evidence)
+    return f"let TCP through between the hosts on {ports}, or set clusterddp_interface to a network that does"
 
 
-def _ranges(evidence: Evidence) -> str:
+def _job_ports(evidence: Evidence) -> str:
     """The TCP ports that a job uses between hosts: clusterddp_ports, and the ephemeral ones that gloo and NCCL get."""
     wanted = {entry.ports for entry, _ in evidence.facts} | {facts.ephemeral_range for _, facts in evidence.facts}
     return ", ".join("{}-{}".format(*one) for one in sorted(wanted))
@@ -159,26 +162,26 @@ def _ranges(evidence: Evidence) -> str:
 
 def culprits(failures: Sequence[DialFailure]) -> tuple[str, ...]:
     """The hosts that take part in every failure; if there are none, all hosts that take part in any."""
-    common = set.intersection(*({one.source, one.target} for one in failures))
-    involved = dict.fromkeys(host for one in failures for host in (one.target, one.source))
+    common = set.intersection(*({failure.source, failure.target} for failure in failures))
+    involved = dict.fromkeys(host for failure in failures for host in (failure.target, failure.source))
     return tuple(host for host in involved if host in common) or tuple(involved)
 
 
-def _taken(evidence: Evidence) -> Iterable[Finding]:
+def _ports_taken(evidence: Evidence) -> Iterable[Finding]:
     for entry, health in HEALTH.each(evidence):
         first, last = entry.ports
         free = last - first + 1 - len(health.taken)
-        if free < _LEAST_PORTS:
+        if free < _MIN_FREE_PORTS:
             message = f"{max(0, free)} of the ports {first}-{last} are free"
             yield (warn if free > 0 else fail)(entry.name, message)
 
 
-def _alike(evidence: Evidence, field: str, what: str, unit: str) -> Iterable[Finding]:
+def _compare_interfaces(evidence: Evidence, field: str, what: str, unit: str) -> Iterable[Finding]:
+    """Warn of hosts whose interface has another value of ``field`` than most; ``what`` and ``unit`` name it."""
     where = evidence.network.where if evidence.network else {}
-    judged = {seen.name for seen in evidence.hosts}
-    by_host = {
-        host: str(value) for host, one in where.items() if host in judged and (value := getattr(one, field)) is not None
-    }
+    judged = {report.name for report in evidence.hosts}
+    values = {host: getattr(interface, field) for host, interface in where.items() if host in judged}
+    by_host = {host: str(value) for host, value in values.items() if value is not None}
     usual, odd = odd_ones(by_host)
     for host, value in odd.items():
         yield warn(host, f"{where[host].name} has {what} {value}{unit}, most have {usual}{unit}")
@@ -235,7 +238,7 @@ CHECKS = (
         name="ports-free",
         category=CATEGORY,
         title="there are free ports in clusterddp_ports",
-        judge=_taken,
+        judge=_ports_taken,
         needs=(HEALTH,),
         symptom="Address already in use",
         fix="see who listens (`ss -ltnp`), or set clusterddp_ports to another range",
@@ -244,7 +247,7 @@ CHECKS = (
         name="mtu-equal",
         category=CATEGORY,
         title="one MTU on the cards used",
-        judge=lambda evidence: _alike(evidence, "mtu", "an MTU of", ""),
+        judge=lambda evidence: _compare_interfaces(evidence, "mtu", "an MTU of", ""),
         needs=(FACTS, DIALLED),
         symptom="RDMA over Ethernet breaks; TCP only slows down",
         fix="set the same MTU on all cards of the network",
@@ -253,7 +256,7 @@ CHECKS = (
         name="speed-equal",
         category=CATEGORY,
         title="one link speed on the cards used",
-        judge=lambda evidence: _alike(evidence, "speed_mbit", "a link of", " Mbit/s"),
+        judge=lambda evidence: _compare_interfaces(evidence, "speed_mbit", "a link of", " Mbit/s"),
         needs=(FACTS, DIALLED),
         symptom="every step takes as long as on the slowest link",
         fix="look at cable and switch port (`ethtool CARD`)",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, listed
+from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, list_pairs
 from clusterddp.checks.model import Check, Finding, unknown, warn
-from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, looked_up
+from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, lookup_of
 from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.facts.network import OK
 from clusterddp.text.folding import few, folded_names
@@ -14,66 +14,67 @@ from clusterddp.text.folding import few, folded_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.dials import Pair
 
-_LEAST_RESENT, _LOSSY = 5, 0.01  # a host's retransmitted segments, and their share of all, from which on it is a fault
-_MANY = 12  # from so many hosts on, the median host shows what a busy network loses anyway
-_BEYOND = 3  # times that median is a host's own fault
-_NEAR = 2.0  # ms; a host within this round trip is never called far
-_FAR = 10.0  # ms; no local network takes so long
-_TIMES = 5  # this many times the usual round trip is an outlier
+_MIN_RESENT, _MIN_LOSS = 5, 0.01  # a host's retransmitted segments, and their share of all, from which on it is a fault
+_MANY_HOSTS = 12  # from so many hosts on, the median host shows what a busy network loses anyway
+_TIMES_MEDIAN = 3  # times that median is a host's own fault
+_NEVER_FAR = 2.0  # ms; a host within this round trip is never called far
+_ALWAYS_FAR = 10.0  # ms; no local network takes so long
+_OUTLIER_FACTOR = 5  # this many times the usual round trip is an outlier
 
 
 def _black_hole(evidence: Evidence) -> Iterable[Finding]:
-    yield from _not_measured(evidence, lambda one: one.bulk is not None)
-    judged = {seen.name for seen in evidence.hosts}
+    yield from _not_measured(evidence, lambda pair: pair.bulk is not None)
+    judged = {report.name for report in evidence.hosts}
     network = evidence.network
-    found = [
-        one
-        for one in (network.failures if network else ())
-        if one.word == BLACK_HOLE and one.source in judged and one.target in judged
+    failures = [
+        failure
+        for failure in (network.failures if network else ())
+        if failure.word == BLACK_HOLE and failure.source in judged and failure.target in judged
     ]
-    if not network or not found:
+    if not network or not failures:
         return
-    cards = sorted({f"{network.where[host].name} {network.where[host].mtu}" for host in culprits(found)})
-    message = f"{listed(found)}: small packets pass, large ones vanish (MTU set here: {', '.join(cards)})"
-    yield Finding(verdict="fail", hosts=culprits(found), message=message)
+    interfaces = sorted({f"{network.where[host].name} {network.where[host].mtu}" for host in culprits(failures)})
+    message = f"{list_pairs(failures)}: small packets pass, large ones vanish (MTU set here: {', '.join(interfaces)})"
+    yield Finding(verdict="fail", hosts=culprits(failures), message=message)
 
 
-def _pairs(evidence: Evidence) -> list[Pair]:
-    judged = {seen.name for seen in evidence.hosts}
+def _judged_pairs(evidence: Evidence) -> list[Pair]:
+    judged = {report.name for report in evidence.hosts}
     pairs = evidence.network.pairs if evidence.network else ()
-    return [one for one in pairs if one.source in judged and one.target in judged]
+    return [pair for pair in pairs if pair.source in judged and pair.target in judged]
 
 
 def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Iterable[Finding]:
     """Hosts without a single measured connection: skipped if they could not listen or dial, else unknown."""
     deaf = evidence.network.deaf if evidence.network else {}
-    for seen in evidence.hosts:
-        own = [one for one in _pairs(evidence) if seen.name in (one.source, one.target) and one.word == OK]
-        if seen.name in deaf:
-            yield Finding(verdict="skipped", hosts=(seen.name,), message="because of ports")
-        elif own and not any(measured(one) for one in own):
-            yield unknown(seen.name, "could not look: its kernel is too old, or it was too busy to be measured")
+    for report in evidence.hosts:
+        working = [pair for pair in _judged_pairs(evidence) if pair.word == OK]
+        pairs = [pair for pair in working if report.name in (pair.source, pair.target)]
+        if report.name in deaf:
+            yield Finding(verdict="skipped", hosts=(report.name,), message="because of ports")
+        elif pairs and not any(measured(pair) for pair in pairs):
+            yield unknown(report.name, "could not look: its kernel is too old, or it was too busy to be measured")
 
 
 def _loss(evidence: Evidence) -> Iterable[Finding]:
     """Report hosts whose connections retransmit too much, worst first."""
-    yield from _not_measured(evidence, lambda one: one.sent > 0)
-    left = _pairs(evidence)
-    shares = sorted(_shares(left).values())
-    least = max(_LOSSY, _BEYOND * shares[len(shares) // 2]) if len(shares) >= _MANY else _LOSSY
-    while (host := _lossiest(left, least)) is not None:
-        own = [one for one in left if host in (one.source, one.target)]
-        peers = {other for one in own if one.resent for other in (one.source, one.target)} - {host}
+    yield from _not_measured(evidence, lambda pair: pair.sent > 0)
+    remaining = _judged_pairs(evidence)
+    shares = sorted(_shares(remaining).values())
+    least = max(_MIN_LOSS, _TIMES_MEDIAN * shares[len(shares) // 2]) if len(shares) >= _MANY_HOSTS else _MIN_LOSS
+    while (host := _lossiest(remaining, least)) is not None:
+        pairs = [pair for pair in remaining if host in (pair.source, pair.target)]
+        peers = {other for pair in pairs if pair.resent for other in (pair.source, pair.target)} - {host}
         hosts = (host, *peers) if len(peers) == 1 else (host,)  # with one bad peer either end may be at fault
-        sent, resent = sum(one.sent for one in own), sum(one.resent for one in own)
+        sent, resent = sum(pair.sent for pair in pairs), sum(pair.resent for pair in pairs)
         between = f"to and from {folded_names(sorted(peers))}"
         yield Finding(
             verdict="warn", hosts=hosts, message=f"{resent} of {sent} TCP segments {between} had to be sent again"
         )
-        left = [one for one in left if host not in (one.source, one.target)]
+        remaining = [pair for pair in remaining if host not in (pair.source, pair.target)]
 
 
 def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
@@ -84,7 +85,7 @@ def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
     shares = {
         host: share
         for host, share in _shares(pairs).items()
-        if share >= least and sum(one.resent for one in pairs if host in (one.source, one.target)) >= _LEAST_RESENT
+        if share >= least and sum(pair.resent for pair in pairs if host in (pair.source, pair.target)) >= _MIN_RESENT
     }
     return max(shares, key=lambda host: shares[host], default=None)
 
@@ -93,26 +94,26 @@ def _shares(pairs: Sequence[Pair]) -> dict[str, float]:
     """For each host, the share of TCP segments on its connections that were retransmitted."""
     sent: dict[str, int] = {}
     resent: dict[str, int] = {}
-    for one in pairs:
-        for host in (one.source, one.target):
-            sent[host] = sent.get(host, 0) + one.sent
-            resent[host] = resent.get(host, 0) + one.resent
+    for pair in pairs:
+        for host in (pair.source, pair.target):
+            sent[host] = sent.get(host, 0) + pair.sent
+            resent[host] = resent.get(host, 0) + pair.resent
     return {host: count / sent[host] if sent[host] else 0.0 for host, count in resent.items()}
 
 
 def _latency(evidence: Evidence) -> Iterable[Finding]:
     yield from _not_measured(evidence, lambda one: one.rtt_ms is not None)
-    rtts = {(one.source, one.target): one.rtt_ms for one in _pairs(evidence) if one.rtt_ms is not None}
+    rtts = {(one.source, one.target): one.rtt_ms for one in _judged_pairs(evidence) if one.rtt_ms is not None}
     if not rtts:
         return
     usual = sorted(rtts.values())[len(rtts) // 4]  # of three hosts, four of six directions involve a far one
-    if usual > _FAR:
-        hosts = tuple(seen.name for seen in evidence.hosts)
+    if usual > _ALWAYS_FAR:
+        hosts = tuple(report.name for report in evidence.hosts)
         yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")
         return
-    limit = max(_NEAR, _TIMES * usual)
+    limit = max(_NEVER_FAR, _OUTLIER_FACTOR * usual)
     while (host := _farthest(rtts, limit)) is not None:
-        yield warn(host, f"{_middle(rtts, host):.1f} ms to the others and back, {usual:.2f} ms is usual here")
+        yield warn(host, f"{_median_rtt(rtts, host):.1f} ms to the others and back, {usual:.2f} ms is usual here")
         rtts = {pair: rtt for pair, rtt in rtts.items() if host not in pair}
     for (source, target), rtt in rtts.items():
         if rtt > limit:
@@ -122,32 +123,32 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
 
 def _farthest(rtts: Mapping[tuple[str, str], float], limit: float) -> str | None:
     """The host with the largest median round trip, if that exceeds the limit; else None."""
-    middles = {host: _middle(rtts, host) for host in dict.fromkeys(host for pair in rtts for host in pair)}
+    middles = {host: _median_rtt(rtts, host) for host in dict.fromkeys(host for pair in rtts for host in pair)}
     found = max(middles, key=lambda host: middles[host], default="")
     return found if found and middles[found] > limit else None
 
 
-def _middle(rtts: Mapping[tuple[str, str], float], host: str) -> float:
+def _median_rtt(rtts: Mapping[tuple[str, str], float], host: str) -> float:
     own = sorted(rtt for pair, rtt in rtts.items() if host in pair)
     return own[(len(own) - 1) // 2]
 
 
 def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
     """Warn of names that also resolve to an unreachable address: a program that takes it waits for a timeout."""
-    for seen in evidence.hosts:
-        dead = [
+    for report in evidence.hosts:
+        unusable = [
             f"{other.facts.hostname} → {address} ({why})"
             for other in evidence.hosts
-            if other.facts and seen.facts and other.facts.boot != seen.facts.boot
-            for address, why in _dead(evidence, seen, other)
+            if other.facts and report.facts and other.facts.boot != report.facts.boot
+            for address, why in _unusable_addresses(evidence, report, other)
         ]
-        if dead:
-            yield warn(seen.name, f"names that also have a dead address there: {few(dead, 3)}")
+        if unusable:
+            yield warn(report.name, f"names that also have a dead address there: {few(unusable, 3)}")
 
 
-def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, str]]:
+def _unusable_addresses(evidence: Evidence, report: HostEvidence, other: HostEvidence) -> Iterable[tuple[str, str]]:
     own = {one.address for one in other.facts.addresses if not one.loopback} if other.facts else set()
-    own_name = looked_up(seen, other.facts.hostname) if other.facts else None
+    own_name = lookup_of(report, other.facts.hostname) if other.facts else None
     addresses = own_name.addresses if own_name else ()
     if not own & set(addresses):
         return  # the check `names` reports it
@@ -155,8 +156,8 @@ def _dead(evidence: Evidence, seen: Seen, other: Seen) -> Iterable[tuple[str, st
     for address in addresses:
         if address not in own:
             yield address, "loopback" if is_loopback(address) else "on none of its cards"
-        elif (seen.name, address) in unreached:
-            yield address, unreached[seen.name, address]
+        elif (report.name, address) in unreached:
+            yield address, unreached[report.name, address]
 
 
 CHECKS = (

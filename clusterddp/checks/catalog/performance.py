@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from clusterddp.facts.speeds import SlowHost, Speed
 
 CATEGORY = "Performance"
-_OF_THE_LINE = 0.1  # share of the link's rate; TCP reaches about 0.8, our single stream far less on the fastest links
+_MIN_SHARE_OF_LINK = 0.1  # of the link's rate; TCP reaches about 0.8, our single stream far less on the fastest links
 
 
 def busy(evidence: Evidence) -> list[Finding]:
     """What else computes on the hosts, as failures: it would distort a measurement and be disturbed by it."""
     found = [replace(one, verdict="fail") for one in gpus.busy_gpus(evidence) if one.verdict != "unknown"]
-    there = {seen.name for seen in evidence.hosts}
+    judged = {report.name for report in evidence.hosts}
     for run in evidence.runs or ():
         if not run.left:
             owner = f" of {run.operator}" if run.operator else ""
-            found += [fail(host, f"run {run.run}{owner} is live") for host in run.hosts if host in there]
+            found += [fail(host, f"run {run.run}{owner} is live") for host in run.hosts if host in judged]
     return found
 
 
 def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
     bench = evidence.bench
-    judged = {seen.name for seen in evidence.hosts}
+    judged = {report.name for report in evidence.hosts}
     if bench is None:
         return
     if bench.alone:
-        yield Finding(verdict="skipped", hosts=tuple(seen.name for seen in evidence.hosts), message=bench.alone)
+        yield Finding(verdict="skipped", hosts=tuple(report.name for report in evidence.hosts), message=bench.alone)
         return
     speeds = [one for one in bench.speeds if {one.source, one.target} <= judged]
     found = find_slow_hosts(speeds)
@@ -47,10 +47,10 @@ def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
         message = f"{way.source} → {way.target}: {rate(way.mbit)}, others reach {rate(found.usual)}"
         yield Finding(verdict="warn", hosts=(way.source, way.target), message=message)
     yield from _unmeasured(evidence, speeds)
-    line = _line(evidence)
-    if line and 0 < found.usual < _OF_THE_LINE * line:
-        hosts = tuple(seen.name for seen in evidence.hosts)
-        message = f"all hosts: {rate(found.usual)} at best on links of {rate(line)}"
+    link_rate = _slowest_link(evidence)
+    if link_rate and 0 < found.usual < _MIN_SHARE_OF_LINK * link_rate:
+        hosts = tuple(report.name for report in evidence.hosts)
+        message = f"all hosts: {rate(found.usual)} at best on links of {rate(link_rate)}"
         yield Finding(verdict="warn", hosts=hosts, message=message)
 
 
@@ -69,10 +69,10 @@ def _direction(host: SlowHost) -> str:
     return "sends" if host.sends else "receives"
 
 
-def _line(evidence: Evidence) -> float | None:
+def _slowest_link(evidence: Evidence) -> float | None:
     """The rate of the slowest host's link in Mbit/s; None unless the rate of every host's card is known."""
     where = evidence.network.where if evidence.network else {}
-    speeds = [where[seen.name].speed_mbit if seen.name in where else None for seen in evidence.hosts]
+    speeds = [where[report.name].speed_mbit if report.name in where else None for report in evidence.hosts]
     known = [one for one in speeds if one is not None]
     return float(min(known)) if known and len(known) == len(speeds) else None
 

@@ -13,69 +13,68 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.checks.evidence import Evidence, RehearsalSeen
+    from clusterddp.checks.evidence import Evidence, RehearsalEvidence
 
 CATEGORY = "Rehearsal"
 STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the job reports them
-_HARMLESS = {"login-noise", "login-environment", "busy-gpus", "live-runs", "leftovers", "disk"}
+_NO_CAUSES = {"login-noise", "login-environment", "busy-gpus", "live-runs", "leftovers", "disk"}
 _TABLES = (connectivity, software, gpus, machine, network, storage)
-CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _HARMLESS)
+CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _NO_CAUSES)
 
 
 def _judge(evidence: Evidence) -> Iterable[Finding]:
-    seen = evidence.rehearsal
-    if seen is None:
+    result = evidence.rehearsal
+    if result is None:
         return
-    hosts = tuple(one.name for one in evidence.hosts)
-    yield from (warn(host, f"something of it may be left: {what}") for host, what in seen.left.items())
-    if seen.failure:
-        yield from _failed(seen, hosts)
+    hosts = tuple(report.name for report in evidence.hosts)
+    yield from (warn(host, f"something of it may be left: {what}") for host, what in result.left.items())
+    if result.failure:
+        yield from _failed(result, hosts)
         return
-    behind = [host for host in hosts if _stage(seen, host) < len(STAGES)]
+    behind = [host for host in hosts if _stage(result, host) < len(STAGES)]
     if not behind:
-        well = tuple(host for host in hosts if host not in seen.left)
-        yield Finding(verdict="pass", hosts=well, message=f"{_size(seen, hosts)} in {seen.seconds:.1f} s")
-    elif min(_stage(seen, host) for host in behind) < STAGES.index("import torch") + 1:
-        text = (
-            f"could not look: {_came(seen, hosts)} within {seen.seconds:.0f} s, and an import of torch may take longer"
-        )
+        well = tuple(host for host in hosts if host not in result.left)
+        yield Finding(verdict="pass", hosts=well, message=f"{_success_text(result, hosts)} in {result.seconds:.1f} s")
+    elif min(_stage(result, host) for host in behind) < STAGES.index("import torch") + 1:
+        progress = f"{_progress_text(result, hosts)} within {result.seconds:.0f} s"
+        text = f"could not look: {progress}, and an import of torch may take longer"
         yield from (unknown(host, text) for host in hosts)
     else:
-        message = f"it hung: {_came(seen, hosts)} within {seen.seconds:.0f} s"
+        message = f"it hung: {_progress_text(result, hosts)} within {result.seconds:.0f} s"
         yield Finding(verdict="fail", hosts=hosts, message=message)
 
 
-def _failed(seen: RehearsalSeen, hosts: tuple[str, ...]) -> Iterable[Finding]:
-    blamed = tuple(host for host in hosts if host in seen.blamed) or hosts
-    came = f"{_came(seen, hosts)}: " if seen.reached else "it did not start: "
-    yield Finding(verdict="fail", hosts=blamed, message=came + seen.failure, fix=seen.remedy)
+def _failed(result: RehearsalEvidence, hosts: tuple[str, ...]) -> Iterable[Finding]:
+    blamed = tuple(host for host in hosts if host in result.blamed) or hosts
+    text = f"{_progress_text(result, hosts)}: " if result.reached else "it did not start: "
+    yield Finding(verdict="fail", hosts=blamed, message=text + result.failure, fix=result.remedy)
     others = tuple(host for host in hosts if host not in blamed)
     if others:
         yield Finding(verdict="skipped", hosts=others, message=f"because of {folded_names(blamed)}")
 
 
-def _stage(seen: RehearsalSeen, host: str) -> int:
+def _stage(result: RehearsalEvidence, host: str) -> int:
     """The number of stages that a host has completed."""
-    stage = seen.reached.get(host, "")
+    stage = result.reached.get(host, "")
     return STAGES.index(stage) + 1 if stage in STAGES else 0
 
 
-def _came(seen: RehearsalSeen, hosts: tuple[str, ...]) -> str:
+def _progress_text(result: RehearsalEvidence, hosts: tuple[str, ...]) -> str:
     """Describe how far each host came, grouped by stage, those that came least far first."""
     by_stage: dict[int, list[str]] = {}
     for host in hosts:
-        by_stage.setdefault(_stage(seen, host), []).append(host)
+        by_stage.setdefault(_stage(result, host), []).append(host)
     parts = []
     for stage, names in sorted(by_stage.items()):
-        came = f"came to {STAGES[stage - 1]!r}" if stage else "had started"
+        text = f"came to {STAGES[stage - 1]!r}" if stage else "had started"
         missing = f", not to {STAGES[stage]!r}" if stage < len(STAGES) else ""
-        parts.append(f"{folded_names(names)} {came}{missing}")
+        parts.append(f"{folded_names(names)} {text}{missing}")
     return "; ".join(parts)
 
 
-def _size(seen: RehearsalSeen, hosts: tuple[str, ...]) -> str:
-    why = f" (not NCCL: {seen.why})" if seen.why else ""
-    return f"{seen.backend}{why} over {counted(len(hosts), 'host')}: all-reduce checked"
+def _success_text(result: RehearsalEvidence, hosts: tuple[str, ...]) -> str:
+    why = f" (not NCCL: {result.why})" if result.why else ""
+    return f"{result.backend}{why} over {counted(len(hosts), 'host')}: all-reduce checked"
 
 
 CHECKS = (

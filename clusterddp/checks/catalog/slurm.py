@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.evidence import SlurmSeen
+from clusterddp.checks.evidence import SlurmEvidence
 from clusterddp.checks.model import Check, Finding, fail, warn
 from clusterddp.checks.needs import SLURM, SLURM_NODE
 from clusterddp.remote.shared.text.counted import counted
@@ -19,86 +19,88 @@ if TYPE_CHECKING:
 CATEGORY = "Slurm"
 CONTROLLER = "slurm-controller"
 # Node states in which no job can start. A node that is powered down is not among them: Slurm boots it for a job.
-_OUT = frozenset((
+_UNAVAILABLE = frozenset((
     "BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID_REG", "MAINT",
     "MAINTENANCE", "NOT_RESPONDING", "UNKNOWN",
 ))  # fmt: skip
-_UNHEARD = "Slurm's controller takes nothing from the login host: their clocks or their keys of munge differ"
-_WHICH = "`munge -n | ssh CONTROLLER unmunge` says which"
+_NOT_AUTHENTICATED = "Slurm's controller takes nothing from the login host: their clocks or their keys of munge differ"
+_FIND_CAUSE = "`munge -n | ssh CONTROLLER unmunge` says which"
 # Parts of error messages of Slurm's programs that munge or a clock causes → their meaning, and the remedy.
-_MUNGE = (
+_ERROR_CAUSES = (
     ("Expired credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
     ("Rewound credential", "the clocks of the login host and of Slurm's controller differ", "set them by NTP"),
     ("Invalid credential", "munge's key is not that of Slurm's controller", "copy /etc/munge/munge.key from it"),
     ("munge.socket", "munged does not run on the login host", "ask who runs the cluster to start it"),
-    ("Zero Bytes were transmitted", _UNHEARD, _WHICH),  # the controller drops what it cannot authenticate
-    ("Protocol authentication error", _UNHEARD, _WHICH),
+    ("Zero Bytes were transmitted", _NOT_AUTHENTICATED, _FIND_CAUSE),  # the controller has dropped the connection
+    ("Protocol authentication error", _NOT_AUTHENTICATED, _FIND_CAUSE),
     ("Munge", "munge does not work on the login host", "ask who runs the cluster: `munge -n | unmunge` shows why"),
 )
 
 
-def _for_login(judge: Callable[[SlurmSeen], Iterable[tuple[str, str, str]]]) -> Callable[[Evidence], Iterable[Finding]]:
+def _on_login_host(
+    judge: Callable[[SlurmEvidence], Iterable[tuple[str, str, str]]],
+) -> Callable[[Evidence], Iterable[Finding]]:
     """Turn a judgement of Slurm's answers (verdict, message, remedy) into a check that reports on the login host."""
 
     def found(evidence: Evidence) -> Iterable[Finding]:
-        host, seen = evidence.hosts[0].name, evidence.manager or SlurmSeen()
+        host, report = evidence.hosts[0].name, evidence.manager or SlurmEvidence()
         return [
             (fail if verdict == "fail" else warn)(host, message, **({"fix": fix} if fix else {}))
-            for verdict, message, fix in judge(seen)
+            for verdict, message, fix in judge(report)
         ]
 
     return found
 
 
-def _controller(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
-    if seen.error:
-        known = ((means, fix) for part, means, fix in _MUNGE if part in seen.error)
+def _controller(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+    if report.error:
+        known = ((means, fix) for part, means, fix in _ERROR_CAUSES if part in report.error)
         means, fix = next(known, ("", ""))
-        yield "fail", f"{means} ({seen.error})" if means else seen.error, fix
+        yield "fail", f"{means} ({report.error})" if means else report.error, fix
 
 
-def _partition(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
-    name, wanted = seen.asked.get("partition", ""), _number(seen.asked.get("nodes"))
-    if not seen.partition:
+def _partition(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+    name, wanted = report.asked.get("partition", ""), _number(report.asked.get("nodes"))
+    if not report.partition:
         yield "fail", f"no partition {name} is there for the user" if name else "there is no default partition", ""
         return
-    name = seen.partition.get("PartitionName", name)
-    if seen.partition.get("State") != "UP":
-        yield "fail", f"partition {name} is {seen.partition.get('State')}", "choose another: `sinfo` lists them"
-    limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(seen.partition.get(one))) is not None]
+    name = report.partition.get("PartitionName", name)
+    if report.partition.get("State") != "UP":
+        yield "fail", f"partition {name} is {report.partition.get('State')}", "choose another: `sinfo` lists them"
+    limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(report.partition.get(one))) is not None]
     if wanted and limits and wanted > min(limits):
         allowed = counted(min(limits), "node")
         yield "fail", f"partition {name} gives a job {allowed} at most, and {wanted} are asked for", ""
-    accounts = seen.partition.get("AllowAccounts", "ALL")
-    account = seen.asked.get("account", "")
+    accounts = report.partition.get("AllowAccounts", "ALL")
+    account = report.asked.get("account", "")
     if account and accounts != "ALL" and account not in accounts.split(","):
         yield "fail", f"partition {name} takes no job of account {account}", f"its accounts: {accounts}"
 
 
-def is_out(state: str) -> bool:
+def is_unavailable(state: str) -> bool:
     """Whether no job can start now on a node in this state."""
-    return bool(_OUT & set(re.split(r"[+*]", state))) or state.endswith("*")
+    return bool(_UNAVAILABLE & set(re.split(r"[+*]", state))) or state.endswith("*")
 
 
-def _nodes(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
+def _nodes(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
     out: dict[tuple[str, str], list[str]] = {}
-    for node in seen.nodes:
+    for node in report.nodes:
         state = node.get("State", "UNKNOWN")
-        if is_out(state):
+        if is_unavailable(state):
             reason = node.get("Reason", "no reason is given").partition(" [")[0]
             out.setdefault((state, reason), []).append(node.get("NodeName", "?"))
-    left = len(seen.nodes) - sum(map(len, out.values()))
-    verdict = "fail" if left < (_number(seen.asked.get("nodes")) or 1) else "warn"
+    left = len(report.nodes) - sum(map(len, out.values()))
+    verdict = "fail" if left < (_number(report.asked.get("nodes")) or 1) else "warn"
     for (state, reason), names in out.items():
         yield verdict, f"{folded_names(names)}: {state}: {reason}", ""
 
 
-def _account(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
-    if seen.associations is None:
+def _account(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+    if report.associations is None:
         return
-    account, qos = seen.asked.get("account", ""), seen.asked.get("qos", "")
-    own = list(dict.fromkeys(one.get("Account", "") for one in seen.associations))
-    enforced = "associations" in seen.config.get("AccountingStorageEnforce", "")
+    account, qos = report.asked.get("account", ""), report.asked.get("qos", "")
+    own = list(dict.fromkeys(one.get("Account", "") for one in report.associations))
+    enforced = "associations" in report.config.get("AccountingStorageEnforce", "")
     if not own:
         if enforced:
             yield "fail", "the user has no account in Slurm, and none of its jobs would start", ""
@@ -107,16 +109,16 @@ def _account(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
         listed = f"your accounts are {few(own, 6)}"
         yield ("fail" if enforced else "warn"), f"account {account} is none of the user's", listed
         return
-    mine = [one for one in seen.associations if not account or one.get("Account") == account]
+    mine = [one for one in report.associations if not account or one.get("Account") == account]
     known = {name for one in mine for name in one.get("QOS", "").split(",") if name}
     if qos and known and qos not in known:
         yield "fail", f"QOS {qos} is none of the account's", f"it has {few(sorted(known), 6)}"
-    refused = [list(_beyond(one, seen.asked)) for one in mine]
+    refused = [list(_exceeded_limits(one, report.asked)) for one in mine]
     if all(refused):
         yield "fail", refused[0][0], ""
 
 
-def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
+def _exceeded_limits(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
     """Limits of one association of the user that rule out any job of the requested size."""
     for field in ("MaxJobs", "GrpJobs"):
         if association.get(field) == "0":
@@ -130,33 +132,33 @@ def _beyond(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterabl
                 yield f"the account may have {counted(int(found[1]), noun)} {of}, and {wanted} are asked for"
 
 
-def _devices(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
-    if "gpu" not in seen.config.get("GresTypes", ""):
+def _devices(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+    if "gpu" not in report.config.get("GresTypes", ""):
         return
-    plugin = seen.config.get("TaskPlugin", "").replace("(null)", "") or "task/none"  # Slurm 22.05 prints (null)
+    plugin = report.config.get("TaskPlugin", "").replace("(null)", "") or "task/none"  # Slurm 22.05 prints (null)
     if "cgroup" not in plugin:
         yield "warn", f"TaskPlugin is {plugin}: a job can use GPUs of others", ""
-    elif seen.config.get("ConstrainDevices", "yes") != "yes":
+    elif report.config.get("ConstrainDevices", "yes") != "yes":
         yield "warn", "cgroup.conf has no ConstrainDevices=yes: a job can use GPUs of others", ""
 
 
-def _prolog(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
-    flags = seen.config.get("PrologFlags", "")
-    if seen.config.get("Prolog", "(null)") != "(null)" and not re.search(r"Alloc|Contain", flags):
+def _prolog(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+    flags = report.config.get("PrologFlags", "")
+    if report.config.get("Prolog", "(null)") != "(null)" and not re.search(r"Alloc|Contain", flags):
         yield "warn", f"there is a Prolog, and PrologFlags ({flags or 'none'}) has no Alloc", ""
 
 
-def _job(seen: SlurmSeen) -> Iterable[tuple[str, str, str]]:
-    if seen.refused:
-        yield "fail", *seen.refused
+def _refused_job(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+    if report.refused:
+        yield "fail", *report.refused
 
 
-def _node_of(evidence: Evidence, name: str) -> Mapping[str, str]:
+def _slurm_node(evidence: Evidence, name: str) -> Mapping[str, str]:
     nodes = evidence.manager.nodes if evidence.manager else ()
     return next((node for node in nodes if node.get("NodeName") == name), {})
 
 
-def gpus_counted(gres: str) -> int:
+def count_gpus(gres: str) -> int:
     """The number of GPUs in a node's ``Gres``, such as ``gpu:a100:4(S:0-1),gpu:2,shard:8``."""
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     found = [part.split(":") for part in parts if part.split(":")[0] == "gpu"]
@@ -165,22 +167,22 @@ def gpus_counted(gres: str) -> int:
 
 def _gpus(evidence: Evidence) -> Iterable[Finding]:
     for entry, facts in evidence.facts:
-        given = gpus_counted(_node_of(evidence, entry.name).get("Gres", ""))
+        given = count_gpus(_slurm_node(evidence, entry.name).get("Gres", ""))
         there = max(facts.pci_nvidia, len(facts.gpus)) or facts.pci_amd
         if given != there:
-            seen = f"{there} {'is' if there == 1 else 'are'} seen"
-            yield fail(entry.name, f"Slurm gives out {counted(given, 'GPU')} there (Gres), and {seen}")
+            report = f"{there} {'is' if there == 1 else 'are'} seen"
+            yield fail(entry.name, f"Slurm gives out {counted(given, 'GPU')} there (Gres), and {report}")
 
 
 def _folders(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        wrong = evidence.manager.unshared.get(seen.name, {}) if evidence.manager else {}
+    for report in evidence.hosts:
+        wrong = evidence.manager.unshared.get(report.name, {}) if evidence.manager else {}
         for text in dict.fromkeys(wrong.values()):
             folders = ", ".join(folder for folder, why in wrong.items() if why == text)
-            yield fail(seen.name, f"{folders}: {text}")
+            yield fail(report.name, f"{folders}: {text}")
 
 
-def _tmp(evidence: Evidence) -> Iterable[Finding]:
+def _temporary_folder(evidence: Evidence) -> Iterable[Finding]:
     meant = evidence.manager.config.get("TmpFS", "/tmp") if evidence.manager else "/tmp"  # noqa: S108 - Slurm's default
     for entry, facts in evidence.facts:
         used = facts.folder_variables.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it
@@ -202,49 +204,49 @@ CHECKS = (
     _check(
         CONTROLLER,
         "Slurm's controller answers the login host",
-        _for_login(_controller),
+        _on_login_host(_controller),
         symptom="no job is taken, and none is told of",
         fix="ask who runs the cluster: `scontrol ping` says which controller is down",
     ),
     _check(
         "slurm-partition",
         "the partition is up and allows such a job",
-        _for_login(_partition),
+        _on_login_host(_partition),
         symptom="a job waits for ever (PartitionDown, PartitionNodeLimit, PartitionConfig)",
         fix="choose another partition, or ask for less",
     ),
     _check(
         "slurm-nodes",
         "no node of the partition is drained or down",
-        _for_login(_nodes),
+        _on_login_host(_nodes),
         symptom="a job waits, or has fewer nodes to choose from",
         fix="ask who runs the cluster; `sinfo -R` shows who has drained them",
     ),
     _check(
         "slurm-account",
         "the user's account allows such a job",
-        _for_login(_account),
+        _on_login_host(_account),
         symptom="a job is refused, or waits for ever (InvalidAccount, InvalidQOS, AssocMaxNodePerJobLimit)",
         fix="set clusterddp_slurm_account, clusterddp_slurm_qos; `sacctmgr show associations user=$USER` lists them",
     ),
     _check(
         "slurm-devices",
         "a job sees its own GPUs alone",
-        _for_login(_devices),
+        _on_login_host(_devices),
         symptom="jobs of others compute on the same GPU: out of memory, slow steps",
         fix="ask who runs the cluster for TaskPlugin=task/cgroup and ConstrainDevices=yes",
     ),
     _check(
         "slurm-prolog",
         "a node's prolog has run before a job's script begins",
-        _for_login(_prolog),
+        _on_login_host(_prolog),
         symptom="the first step hangs until the slowest node's prolog has run, or begins on a node that is not ready",
         fix="ask who runs the cluster for PrologFlags=Alloc",
     ),
     _check(
         "slurm-job",
         "Slurm gives a short job the nodes that are asked for",
-        _for_login(_job),
+        _on_login_host(_refused_job),
         symptom="the run would not begin either",
         fix="ask for less, or wait",
     ),
@@ -270,7 +272,7 @@ CHECKS = (
         name="slurm-tmp",
         category=CATEGORY,
         title="temporary files go where Slurm has room for them",
-        judge=_tmp,
+        judge=_temporary_folder,
         needs=(SLURM_NODE,),
         symptom="the disk of the system is full while the node's scratch disk is empty",
         fix="set TMPDIR in clusterddp_setup to a folder below it",

@@ -14,57 +14,57 @@ from clusterddp.remote.shared.schema.record import written
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.checks.model import Culprits, Verdict
     from clusterddp.facts.host import Facts
     from clusterddp.inventory import HostEntry
 
 CATEGORY = "Python and torch"
-_SLOW = "try again when the host is less busy; see what it waits for (`top`), or whether its disk hangs"
-STEERING = ("NCCL_", "GLOO_", "TP_")
+_FIX_SLOW = "try again when the host is less busy; see what it waits for (`top`), or whether its disk hangs"
+STEERING_PREFIXES = ("NCCL_", "GLOO_", "TP_")
 
 
 def _setup(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        if seen.facts_error:
-            finding = unknown if seen.facts_error == internal_error("facts") else fail
-            yield finding(seen.name, seen.facts_error)
+    for report in evidence.hosts:
+        if report.facts_error:
+            finding = unknown if report.facts_error == internal_error("facts") else fail
+            yield finding(report.name, report.facts_error)
 
 
-def _stale(entry: HostEntry, facts: Facts) -> Finding | None:
-    stale = [name for name in facts.environment if not name.startswith(STEERING) and name not in entry.env]
+def _foreign_variables(entry: HostEntry, facts: Facts) -> Finding | None:
+    stale = [name for name in facts.environment if not name.startswith(STEERING_PREFIXES) and name not in entry.env]
     if not stale:
         return None
     return warn(entry.name, f"the login or clusterddp_setup sets {', '.join(stale[:6])}")
 
 
-def _is_meant(entry: HostEntry) -> bool:
+def _chooses_python(entry: HostEntry) -> bool:
     """Whether the inventory determines a job's interpreter."""
     return bool(entry.python or entry.setup or entry.environment)
 
 
-def _login(evidence: Evidence) -> Iterable[Finding]:
-    for seen in evidence.hosts:
-        health = HEALTH.of(seen)
-        facts, login = seen.facts, health and health.login
-        if not facts or not login or _is_meant(seen.entry):
+def _login_python(evidence: Evidence) -> Iterable[Finding]:
+    for report in evidence.hosts:
+        health = HEALTH.of(report)
+        facts, login = report.facts, health and health.login
+        if not facts or not login or _chooses_python(report.entry):
             continue  # a difference that the inventory asks for is intended
         if login.error:
-            yield unknown(seen.name, f"could not look: {login.error}")
+            yield unknown(report.name, f"could not look: {login.error}")
         elif not login.same and facts.python:
             found = login.python or "no Python"
-            yield warn(seen.name, f"a login finds {found}, a job {facts.python}")
+            yield warn(report.name, f"a login finds {found}, a job {facts.python}")
 
 
-def _python(entry: HostEntry, facts: Facts) -> Finding | None:
+def _missing_python(entry: HostEntry, facts: Facts) -> Finding | None:
     return None if facts.python else fail(entry.name, facts.python_error or "no Python")
 
 
-def _torch(entry: HostEntry, facts: Facts) -> Finding | None:
+def _missing_torch(entry: HostEntry, facts: Facts) -> Finding | None:
     if facts.torch is None:
         return fail(entry.name, "no interpreter, no torch", final=True)
     if facts.torch.import_unfinished:
-        return fail(entry.name, f"{facts.python}: {facts.torch.import_error}", fix=_SLOW)
+        return fail(entry.name, f"{facts.python}: {facts.torch.import_error}", fix=_FIX_SLOW)
     if facts.torch.import_error:
         lock = (entry.environment or "").partition("[")[0]
         helps = f"add torch to what {lock} locks, and lock it again" if lock else ""
@@ -73,7 +73,7 @@ def _torch(entry: HostEntry, facts: Facts) -> Finding | None:
     return None
 
 
-def _backends(entry: HostEntry, facts: Facts) -> Finding | None:
+def _missing_backends(entry: HostEntry, facts: Facts) -> Finding | None:
     torch = facts.torch
     if torch is None:
         return None
@@ -88,22 +88,22 @@ def equal(what: str, value: Callable[[Facts], str | None], verdict: Verdict) -> 
     """A check that a value is the same on all hosts; it names the hosts that differ from the majority."""
 
     def judge(evidence: Evidence) -> Iterable[Finding]:
-        by_host = {entry.name: found for entry, facts in evidence.facts if (found := value(facts)) is not None}
+        by_host = {entry.name: own_value for entry, facts in evidence.facts if (own_value := value(facts)) is not None}
         usual, odd = odd_ones(by_host)
-        for host, found in odd.items():
-            other = next(name for name, theirs in by_host.items() if theirs == usual)
+        for host, own_value in odd.items():
+            other = next(name for name, other_value in by_host.items() if other_value == usual)
             yield Finding(
-                verdict=verdict, hosts=(host,), message=f"{what} {found or 'none'}, {usual or 'none'} on {other}"
+                verdict=verdict, hosts=(host,), message=f"{what} {own_value or 'none'}, {usual or 'none'} on {other}"
             )
 
     return judge
 
 
-def _torch_build(facts: Facts) -> str | None:
+def _torch_version(facts: Facts) -> str | None:
     return facts.torch.version if facts.torch else None
 
 
-def _nccl(facts: Facts) -> str | None:
+def _nccl_version(facts: Facts) -> str | None:
     return (facts.torch.nccl_loaded or facts.torch.nccl) if facts.torch else None
 
 
@@ -111,9 +111,9 @@ def _read_proof(host: str, data: Any) -> EnvironmentProof:
     return read_answer(EnvironmentProof, host, data)
 
 
-def _not_locked(_: Evidence, seen: Seen, __: Culprits) -> Finding | None:
-    there = not seen.entry.environment or LOCKED.of(seen) is not None
-    return None if there else LOCKED.unanswered(seen)
+def _proof_missing(_: Evidence, report: HostEvidence, __: Culprits) -> Finding | None:
+    known = not report.entry.environment or LOCKED.of(report) is not None
+    return None if known else LOCKED.unanswered(report)
 
 
 LOCKED: Need[EnvironmentProof] = Need(
@@ -123,32 +123,32 @@ LOCKED: Need[EnvironmentProof] = Need(
     read=_read_proof,
     known=lambda asked: None if asked.entry.environment else EnvironmentProof(path="", there=False, built="", now=""),
     without_facts=True,
-    lack=_not_locked,
+    explain=_proof_missing,
 )
 
 
-def _locked(evidence: Evidence) -> Iterable[Finding]:
+def _locked_environments(evidence: Evidence) -> Iterable[Finding]:
     """Fail hosts whose environment is missing, was changed since its build, or differs from others of the same lock."""
-    answers = [(entry, one) for entry, one in LOCKED.each(evidence) if entry.environment]
-    by_place: dict[str, dict[str, str]] = {}
-    for entry, one in answers:
-        if not one.there:
+    answers = [(entry, proof) for entry, proof in LOCKED.each(evidence) if entry.environment]
+    digests_by_environment: dict[str, dict[str, str]] = {}
+    for entry, proof in answers:
+        if not proof.there:
             yield fail(
                 entry.name, f"the environment of {entry.environment} is not built", fix="`clusterddp up` builds it"
             )
-        elif one.now != one.built:
-            what = f"packages were changed in the environment of {entry.environment} since it was built"
-            yield fail(entry.name, what, fix=_anew(one.path))
+        elif proof.now != proof.built:
+            message = f"packages were changed in the environment of {entry.environment} since it was built"
+            yield fail(entry.name, message, fix=_rebuild_command(proof.path))
         else:
-            by_place.setdefault(one.path.rpartition("/")[2], {})[entry.name] = one.now
-    for digests in by_place.values():
+            digests_by_environment.setdefault(proof.path.rpartition("/")[2], {})[entry.name] = proof.now
+    for digests in digests_by_environment.values():
         _, odd = odd_ones(digests)
         for host in odd:
-            path = next(one.path for entry, one in answers if entry.name == host)
-            yield fail(host, "its environment is not what the others have of the same lock", fix=_anew(path))
+            path = next(proof.path for entry, proof in answers if entry.name == host)
+            yield fail(host, "its environment is not what the others have of the same lock", fix=_rebuild_command(path))
 
 
-def _anew(path: str) -> str:
+def _rebuild_command(path: str) -> str:
     return f"`rm -r {shlex.quote(path)}` on the host, then `clusterddp up` builds it anew"
 
 
@@ -156,7 +156,7 @@ LOCKED_ENVIRONMENT = Check(
     name="locked-environment",
     category=CATEGORY,
     title="the environment of clusterddp_environment is built, unchanged and the same everywhere",
-    judge=_locked,
+    judge=_locked_environments,
     needs=(LOCKED,),
     after=("connection", "host-keys", "helper", "setup"),
     symptom="ModuleNotFoundError, or models and data that differ between the ranks",
@@ -178,7 +178,7 @@ CHECKS = (
         name="login-environment",
         category=CATEGORY,
         title="no variable of another launcher is set",
-        judge=for_facts(_stale),
+        judge=for_facts(_foreign_variables),
         needs=(FACTS,),
         symptom="a script started by hand takes another job's MASTER_ADDR, RANK or PET_* and waits for peers",
         fix="remove them from the login's rc files and clusterddp_setup; `run` itself drops them",
@@ -188,7 +188,7 @@ CHECKS = (
         name="python",
         category=CATEGORY,
         title="there is an interpreter to train with",
-        judge=for_facts(_python),
+        judge=for_facts(_missing_python),
         needs=(FACTS,),
         after=("locked-environment",),
         symptom="command not found, exit code 127",
@@ -198,7 +198,7 @@ CHECKS = (
         name="login-python",
         category=CATEGORY,
         title="a job's Python is what a login finds, or what the inventory says",
-        judge=_login,
+        judge=_login_python,
         needs=(FACTS, HEALTH),
         after=("python",),
         symptom="ModuleNotFoundError in a job for what can be imported by hand",
@@ -218,7 +218,7 @@ CHECKS = (
         name="torch",
         category=CATEGORY,
         title="torch can be imported",
-        judge=for_facts(_torch),
+        judge=for_facts(_missing_torch),
         needs=(FACTS,),
         after=("python",),
         symptom="ModuleNotFoundError: No module named 'torch'",
@@ -228,7 +228,7 @@ CHECKS = (
         name="torch-equal",
         category=CATEGORY,
         title="one version and build of torch",
-        judge=equal("torch", _torch_build, "fail"),
+        judge=equal("torch", _torch_version, "fail"),
         needs=(FACTS,),
         after=("python", "torch"),
         symptom="collectives that hang or fail in odd ways, undefined symbol",
@@ -238,7 +238,7 @@ CHECKS = (
         name="nccl-equal",
         category=CATEGORY,
         title="one version of NCCL",
-        judge=equal("NCCL", _nccl, "fail"),
+        judge=equal("NCCL", _nccl_version, "fail"),
         needs=(FACTS,),
         after=("python", "torch", "torch-equal"),
         symptom="Mismatched NCCL version detected, or family N is neither AF_INET nor AF_INET6",
@@ -248,7 +248,7 @@ CHECKS = (
         name="backends",
         category=CATEGORY,
         title="torch has the backends that its hosts need",
-        judge=for_facts(_backends),
+        judge=for_facts(_missing_backends),
         needs=(FACTS,),
         after=("python", "torch"),
         fix="install a build of torch that has them",

@@ -19,49 +19,50 @@ if TYPE_CHECKING:
 
 CATEGORY = "Storage"
 _MIB = 1 << 20
-_FULL, _TIGHT = 100 * _MIB, 1 << 30  # bytes
-_NO_INODES, _FEW_INODES = 1000, 10_000
-_SHARED = ("state", "workdir", "home")
-_SLOW = 1000  # ms; a local disk takes less than 30, an overloaded file server takes seconds
+_FULL_BELOW, _WARN_BELOW = 100 * _MIB, 1 << 30  # bytes
+_FULL_BELOW_INODES, _WARN_BELOW_INODES = 1000, 10_000
+_SHARABLE_FOLDERS = ("state", "workdir", "home")
+_SLOW_WRITE = 1000  # ms; a local disk takes less than 30, an overloaded file server takes seconds
 _FOLDERS = ("state", "workdir", "tmp")
 
 
-def _folders(health: Health) -> list[tuple[str, FolderDisk]]:
+def _examined_folders(health: Health) -> list[tuple[str, FolderDisk]]:
     """The folders that could be examined, by kind."""
-    return [(key, one) for key in _FOLDERS if (one := health.folders.get(key)) and not one.error]
+    return [(key, folder) for key in _FOLDERS if (folder := health.folders.get(key)) and not folder.error]
 
 
-def _mounts(entry: HostEntry, health: Health) -> Finding | None:
+def _unanswering_folders(entry: HostEntry, health: Health) -> Finding | None:
     for key in _FOLDERS:
-        found = health.folders.get(key)
-        if found is None:
+        result = health.folders.get(key)
+        if result is None:
             return unknown(entry.name, f"could not look: {key} was not told")
-        if found.error:
-            return fail(entry.name, f"{key} {found.path}: {found.error}")
+        if result.error:
+            return fail(entry.name, f"{key} {result.path}: {result.error}")
     return None
 
 
-def _disk(entry: HostEntry, health: Health) -> Finding | None:
+def _low_space(entry: HostEntry, health: Health) -> Finding | None:
     low = []
-    for key, one in _folders(health):
-        if one.free_bytes < _TIGHT:
-            low.append((one.free_bytes < _FULL, f"{key} {one.path}: {one.free_bytes // _MIB} MiB free"))
-        elif one.inodes and one.free_inodes < _FEW_INODES:
-            low.append((one.free_inodes < _NO_INODES, f"{key} {one.path}: {one.free_inodes} inodes free"))
+    for key, folder in _examined_folders(health):
+        if folder.free_bytes < _WARN_BELOW:
+            low.append((folder.free_bytes < _FULL_BELOW, f"{key} {folder.path}: {folder.free_bytes // _MIB} MiB free"))
+        elif folder.inodes and folder.free_inodes < _WARN_BELOW_INODES:
+            text = f"{key} {folder.path}: {folder.free_inodes} inodes free"
+            low.append((folder.free_inodes < _FULL_BELOW_INODES, text))
     if not low:
         return None
     return (fail if any(bad for bad, _ in low) else warn)(entry.name, "; ".join(text for _, text in low))
 
 
-def _writable(entry: HostEntry, health: Health) -> Finding | None:
-    shut = {f"{key} {one.path}": "" for key, one in _folders(health) if not one.writable}
-    for key, found in health.writes.items():
-        if found.error and (one := health.folders.get(key)):
-            shut[f"{key} {one.path}"] = f" ({found.error})"
-    return fail(entry.name, "cannot write: " + ", ".join(map("".join, shut.items()))) if shut else None
+def _unwritable_folders(entry: HostEntry, health: Health) -> Finding | None:
+    unwritable = {f"{key} {folder.path}": "" for key, folder in _examined_folders(health) if not folder.writable}
+    for key, result in health.writes.items():
+        if result.error and (folder := health.folders.get(key)):
+            unwritable[f"{key} {folder.path}"] = f" ({result.error})"
+    return fail(entry.name, "cannot write: " + ", ".join(map("".join, unwritable.items()))) if unwritable else None
 
 
-def _code(entry: HostEntry, health: Health) -> Finding | None:
+def _changed_code(entry: HostEntry, health: Health) -> Finding | None:
     if health.code is None:
         return unknown(entry.name, "could not look: no answer in time")
     workdir = health.folders.get("workdir")
@@ -70,7 +71,7 @@ def _code(entry: HostEntry, health: Health) -> Finding | None:
     return warn(entry.name, f"the code there was changed since it was synced: {few(list(map(shown, health.code)), 3)}")
 
 
-def _links(entry: HostEntry, health: Health) -> Finding | None:
+def _broken_links(entry: HostEntry, health: Health) -> Finding | None:
     unanswered = [target for target in entry.links.values() if target not in health.paths]
     if unanswered:
         return unknown(entry.name, f"could not look: {few(unanswered, 3)} did not answer in time")
@@ -78,16 +79,16 @@ def _links(entry: HostEntry, health: Health) -> Finding | None:
     return fail(entry.name, f"links that lead to nothing: {few(missing, 3)}") if missing else None
 
 
-def _slow(entry: HostEntry, health: Health) -> Finding | None:
+def _slow_writes(entry: HostEntry, health: Health) -> Finding | None:
     slow = [
-        f"{found.ms / 1000:.1f} s in {key} {one.path}"
-        for key, found in health.writes.items()
-        if found.ms is not None and found.ms >= _SLOW and (one := health.folders.get(key))
+        f"{result.ms / 1000:.1f} s in {key} {folder.path}"
+        for key, result in health.writes.items()
+        if result.ms is not None and result.ms >= _SLOW_WRITE and (folder := health.folders.get(key))
     ]
     return warn(entry.name, f"a file of 4 KiB was on disk after {', '.join(slow)}") if slow else None
 
 
-def _state_place(entry: HostEntry, health: Health) -> Finding | None:
+def _network_folders(entry: HostEntry, health: Health) -> Finding | None:
     state, workdir = health.folders.get("state"), health.folders.get("workdir")
     if state and state.network:
         return fail(
@@ -100,34 +101,33 @@ def _state_place(entry: HostEntry, health: Health) -> Finding | None:
     return None
 
 
-def _shared(evidence: Evidence) -> Iterable[Finding]:
+def _shared_folders(evidence: Evidence) -> Iterable[Finding]:
     machines = {entry.name: identity(facts) for entry, facts in evidence.facts}
-    for key in _SHARED:
+    for key in _SHARABLE_FOLDERS:
         groups: dict[tuple[str, ...], None] = {}
-        for seen in evidence.hosts:
-            others = (SHARED.of(seen) or {}).get(key, ())
+        for report in evidence.hosts:
+            others = (SHARED.of(report) or {}).get(key, ())
             group = [
                 name
                 for name, machine in machines.items()
-                if name == seen.name or (name in others and machine != machines[seen.name])
+                if name == report.name or (name in others and machine != machines[report.name])
             ]
             if len(group) > 1:
                 groups.setdefault(tuple(group))
-        known = {
-            entry.name for entry, health in HEALTH.each(evidence) if (one := health.folders.get(key)) and one.network
-        }
-        yield from (_common(key, group, known=set(group) <= known) for group in groups)
-    for seen in evidence.hosts:
-        if set(SHARED.of(seen) or ()) < set(_SHARED):
-            yield unknown(seen.name, "could not look: a mark could not be left in its folders")
+        examined = [(entry.name, health.folders.get(key)) for entry, health in HEALTH.each(evidence)]
+        on_network = {name for name, folder in examined if folder and folder.network}
+        yield from (_shared_folder_finding(key, group, on_network=set(group) <= on_network) for group in groups)
+    for report in evidence.hosts:
+        if set(SHARED.of(report) or ()) < set(_SHARABLE_FOLDERS):
+            yield unknown(report.name, "could not look: a mark could not be left in its folders")
 
 
-def _common(key: str, group: tuple[str, ...], *, known: bool) -> Finding:
+def _shared_folder_finding(key: str, group: tuple[str, ...], *, on_network: bool) -> Finding:
     """The finding for one folder that several hosts share; ``known``: it lies on a network file system."""
     if key == "state":
         fix = "set clusterddp_state to a folder on a local disk of each host, such as /var/tmp/clusterddp-NAME"
         return Finding(verdict="warn", hosts=group, message="they have one state folder, for the logs of all", fix=fix)
-    if key == "workdir" and not known:
+    if key == "workdir" and not on_network:
         message = "they have one workdir, on a file system that is not known as one of a network"
         return Finding(verdict="warn", hosts=group, message=message)
     return Finding(verdict="pass", hosts=group, message=f"they have one {key}")
@@ -138,7 +138,7 @@ CHECKS = (
         name="mounts",
         category=CATEGORY,
         title="the folders of a run answer",
-        judge=for_each(HEALTH, _mounts),
+        judge=for_each(HEALTH, _unanswering_folders),
         needs=(HEALTH,),
         symptom="processes that hang in state D and cannot be killed, or Stale file handle",
         fix="mount it anew (`mount -o remount`, `umount -l`), and see that the file server lives",
@@ -147,7 +147,7 @@ CHECKS = (
         name="disk",
         category=CATEGORY,
         title="there is room for code, logs and checkpoints",
-        judge=for_each(HEALTH, _disk),
+        judge=for_each(HEALTH, _low_space),
         needs=(HEALTH,),
         after=("mounts",),
         symptom="No space left on device, in the middle of a checkpoint",
@@ -157,7 +157,7 @@ CHECKS = (
         name="writable",
         category=CATEGORY,
         title="the folders of a run can be written",
-        judge=for_each(HEALTH, _writable),
+        judge=for_each(HEALTH, _unwritable_folders),
         needs=(HEALTH,),
         after=("mounts", "disk"),
         symptom="Read-only file system, or Permission denied",
@@ -167,7 +167,7 @@ CHECKS = (
         name="write-time",
         category=CATEGORY,
         title="a small file is on disk at once",
-        judge=for_each(HEALTH, _slow),
+        judge=for_each(HEALTH, _slow_writes),
         needs=(HEALTH,),
         after=("mounts", "disk", "writable"),
         symptom="all ranks wait while one of them writes its checkpoint",
@@ -177,7 +177,7 @@ CHECKS = (
         name="code",
         category=CATEGORY,
         title="the project's code is as it was synced",
-        judge=for_each(HEALTH, _code),
+        judge=for_each(HEALTH, _changed_code),
         needs=(HEALTH,),
         after=("mounts",),
         symptom="ranks that differ: shapes or collectives that do not match, a fix that works on one host only",
@@ -187,7 +187,7 @@ CHECKS = (
         name="data-links",
         category=CATEGORY,
         title="what clusterddp_links names is there",
-        judge=for_each(HEALTH, _links),
+        judge=for_each(HEALTH, _broken_links),
         needs=(HEALTH,),
         after=("mounts",),
         symptom="FileNotFoundError: No such file or directory: 'data/...', on one host only",
@@ -197,7 +197,7 @@ CHECKS = (
         name="local-state",
         category=CATEGORY,
         title="state and workdir lie on local disks",
-        judge=for_each(HEALTH, _state_place),
+        judge=for_each(HEALTH, _network_folders),
         needs=(HEALTH,),
         after=("mounts",),
         symptom="training stands still when the file server does; hosts overwrite each other's files",
@@ -207,7 +207,7 @@ CHECKS = (
         name="shared",
         category=CATEGORY,
         title="the hosts have folders of their own",
-        judge=_shared,
+        judge=_shared_folders,
         needs=(FACTS, HEALTH, SHARED),
         after=("mounts", "disk", "writable", "local-state"),
         symptom="syncs that overwrite each other, logs that stop when one file server does or one quota is used up",

@@ -16,7 +16,7 @@ from clusterddp.cli.fix import fix_by_playbooks
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
 from clusterddp.doctor.explain import explain
-from clusterddp.doctor.report_html import page
+from clusterddp.doctor.report_html import doctor_page
 from clusterddp.errors import EXIT_FAILED, UsageError
 from clusterddp.inventory.launchers import LAUNCHERS
 
@@ -90,7 +90,7 @@ def _refuse_mixed(*, fix: bool, yes: bool, as_json: bool, arguments: tuple[str, 
 def _write_page(found: Diagnosis, path: Path) -> None:
     when = datetime.now(tz=timezone.utc).astimezone().isoformat(sep=" ", timespec="minutes")
     try:
-        path.write_text(page(found, f"clusterddp {__version__}, {when}"), encoding="utf-8")
+        path.write_text(doctor_page(found, f"clusterddp {__version__}, {when}"), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--html {path}: {error.strerror}", remedy="name a file that can be written") from error
     say(f"wrote {path}")

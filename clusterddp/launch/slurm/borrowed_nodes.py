@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.evidence import Evidence, Seen
+from clusterddp.checks.evidence import Evidence, HostEvidence
 from clusterddp.errors import UsageError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
@@ -28,7 +28,7 @@ from clusterddp.runs.node_answers import Wanted, query_nodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from clusterddp.checks.evidence import SlurmSeen
+    from clusterddp.checks.evidence import SlurmEvidence
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.connections import Connections
     from clusterddp.inventory import HostEntry, Inventory
@@ -107,9 +107,9 @@ def borrow_nodes(site: Site, query: HostQuery) -> Iterator[LentHosts]:
         yield LentHosts(site=nodes, manager=_evidence_of(entry, survey_result))
 
 
-def _evidence_of(login: HostEntry, seen: SlurmSeen) -> Evidence:
+def _evidence_of(login: HostEntry, seen: SlurmEvidence) -> Evidence:
     """Return Slurm's report as evidence of the login host."""
-    return Evidence(hosts=(Seen(entry=login),), manager=seen)
+    return Evidence(hosts=(HostEvidence(entry=login),), manager=seen)
 
 
 def _request_nodes(inventory: Inventory, query: HostQuery) -> JobRequest:

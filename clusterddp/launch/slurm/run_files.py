@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog.slurm import is_out
+from clusterddp.checks.catalog.slurm import is_unavailable
 from clusterddp.errors import HelperError, RunError, UsageError
 from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry
@@ -111,7 +111,7 @@ def _open_nodes(
         site.notify(f"no job of the run holds {folded_names(absent)}: a short one on each node brings its files")
         report = survey(login, job_options)
         states = {node.get("NodeName", ""): node.get("State", "") for node in report.nodes}
-        unavailable = {name: states[name] for name in absent if is_out(states.get(name, ""))}
+        unavailable = {name: states[name] for name in absent if is_unavailable(states.get(name, ""))}
         jobs |= {name: NodeJob(refused=(f"Slurm says that it is {state}", "")) for name, state in unavailable.items()}
         absent = [name for name in absent if name not in unavailable]
         arguments = [f"--{name}={value}" for name, value in job_options.items()]

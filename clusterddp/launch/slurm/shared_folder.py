@@ -17,7 +17,7 @@ from clusterddp.launch.slurm.client.batch_script import SET_BY_SCRIPT
 from clusterddp.launch.slurm.client.held_nodes import held_nodes
 from clusterddp.launch.slurm.job_nodes import JobNodes
 from clusterddp.launch.slurm.submission import settings_of, slurm_request
-from clusterddp.probe.dial_hosts import shared_folders
+from clusterddp.probe.dial_hosts import find_shared_folders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ START_TIMEOUT = 10.0  # seconds; for the job of `up`
 def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return which folders are not shared, and how: node → path → problem; ``folders``: purpose → path."""
     nodes = [node for node in nodes if node.name != login.name]  # a login host may be a node too
-    outcomes = shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
+    outcomes = find_shared_folders([login, *nodes], {host.name: folders for host in (login, *nodes)})
     markers = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
     login_markers = markers.get(login.name, {})
     problems: dict[str, dict[str, str]] = {}

@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Answer, Evidence, Seen
+from clusterddp.checks.evidence import Answer, Evidence, HostEvidence
 from clusterddp.checks.model import Check, Finding, Need, fail, for_each, worst
 from clusterddp.checks.needs import HEALTH
 from clusterddp.doctor.explain import explain
@@ -82,7 +82,7 @@ def test_a_name_that_is_none_is_refused(names: dict[str, Any]) -> None:
 
 
 def test_a_failure_is_unknown_below_where_its_own_check_is_skipped() -> None:
-    lost = Seen(entry=seen("gpu02").entry, error=UnreachableError("gpu02", "no answer"))
+    lost = HostEvidence(entry=seen("gpu02").entry, error=UnreachableError("gpu02", "no answer"))
     results = judge(cluster(lost), select(only=["shm"], skip=["connection"]))
     (result,) = [result for result in results if result.verdict == "unknown" and result.name == "shm"]
     assert result.message == "could not look: gpu02: no answer"
@@ -90,7 +90,7 @@ def test_a_failure_is_unknown_below_where_its_own_check_is_skipped() -> None:
 
 
 def test_what_a_failure_explains_is_skipped_and_says_so() -> None:
-    lost = Seen(entry=seen("gpu02").entry, error=UnreachableError("gpu02", "no answer"))
+    lost = HostEvidence(entry=seen("gpu02").entry, error=UnreachableError("gpu02", "no answer"))
     results = judge(cluster(lost), select(only=["shm"]))
     assert [
         (result.name, result.verdict, result.hosts) for result in results if result.name in ("connection", "shm")
@@ -104,7 +104,7 @@ def test_what_a_failure_explains_is_skipped_and_says_so() -> None:
 
 
 def test_every_host_stands_in_every_checks_result() -> None:
-    lost = Seen(entry=seen("gpu02").entry, error=HelperError("gpu02", "no python3 on the host"))
+    lost = HostEvidence(entry=seen("gpu02").entry, error=HelperError("gpu02", "no python3 on the host"))
     results = judge(cluster(lost), select(bench=True, launchers=["slurm"]))
     for check in TABLE:
         hosts = {host for result in results if result.name == check.name for host in result.hosts}

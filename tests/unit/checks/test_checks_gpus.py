@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.checks.catalog.gpu_health import MEANINGS, OF_PROGRAMS
+from clusterddp.checks.catalog.gpu_health import MEANINGS, PROGRAM_XIDS
 from clusterddp.checks.catalog.gpu_smoke import _built_for
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer
@@ -163,7 +163,7 @@ def test_a_kernel_log_that_may_not_be_read_is_unknown() -> None:
 
 
 def test_numbers_of_programs_are_not_in_the_table() -> None:
-    assert not OF_PROGRAMS & set(MEANINGS)
+    assert not PROGRAM_XIDS & set(MEANINGS)
     assert all(one.action and one.verdict in ("fail", "warn") for one in MEANINGS.values())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.checks.catalog.machine import STRAY_RANKS
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Answer, Evidence, RunSeen
+from clusterddp.checks.evidence import Answer, Evidence, RunEvidence
 from clusterddp.checks.needs import RUNS, SHARED
 from clusterddp.errors import HelperError
 from clusterddp.facts.host import TorchFacts
@@ -184,8 +184,8 @@ def test_nodes_on_one_machine_may_share_all_they_have() -> None:
 
 def test_a_host_without_a_mark_is_unknown() -> None:
     for shared in (None, {"state": ()}):
-        blind = with_answers(seen("gpu02", *NAMES), {SHARED: shared})
-        assert said(cluster(blind)) == [("shared", "unknown", ("gpu02",))]
+        missing_data = with_answers(seen("gpu02", *NAMES), {SHARED: shared})
+        assert said(cluster(missing_data)) == [("shared", "unknown", ("gpu02",))]
 
 
 def test_limits_that_leave_enough_pass() -> None:
@@ -220,7 +220,7 @@ def test_damaged_ranks_are_the_hosts_error(data: Any) -> None:
 
 
 def test_a_host_that_does_not_tell_its_runs_is_unknown_alone() -> None:
-    live = RunSeen(run="abc", hosts=("gpu01", "gpu02"))
+    live = RunEvidence(run="abc", hosts=("gpu01", "gpu02"))
     silent = with_answers(seen("gpu02", *NAMES), {RUNS: Answer(error="the operation took too long")})
     assert said(cluster(silent, runs=(live,))) == [
         ("live-runs", "unknown", ("gpu02",)),

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Answer, Evidence, NetworkSeen, RunSeen, Seen
+from clusterddp.checks.evidence import Answer, Evidence, HostEvidence, NetworkEvidence, RunEvidence
 from clusterddp.checks.needs import DIALLED, HEALTH, NETWORK
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
 from clusterddp.facts.host import TorchFacts
@@ -45,7 +45,7 @@ ERRORS: list[tuple[ClusterddpError, str]] = [
 
 @pytest.mark.parametrize(("error", "name"), ERRORS, ids=[type(error).__name__ for error, _ in ERRORS])
 def test_a_host_that_is_not_reached_is_told_once(error: ClusterddpError, name: str) -> None:
-    lost = Seen(entry=seen("gpu02").entry, error=error)
+    lost = HostEvidence(entry=seen("gpu02").entry, error=error)
     (result,) = wrong(cluster(lost))
     assert (result.name, result.verdict, result.hosts) == (name, "fail", ("gpu02",))
     assert result.message == error.message.removeprefix("gpu02: ")
@@ -54,7 +54,7 @@ def test_a_host_that_is_not_reached_is_told_once(error: ClusterddpError, name: s
 
 def test_a_full_disk_is_told_with_what_a_job_would_say_of_it() -> None:
     full = "cannot write /state/helper: No space left on device"
-    (result,) = wrong(cluster(Seen(entry=seen("gpu02").entry, error=HelperError("gpu02", full))))
+    (result,) = wrong(cluster(HostEvidence(entry=seen("gpu02").entry, error=HelperError("gpu02", full))))
     assert (result.name, result.symptom) == ("helper", "No space left on device")
 
 
@@ -64,8 +64,8 @@ def test_a_setup_that_fails_is_told_once() -> None:
 
 
 def test_a_host_that_could_not_be_looked_at_is_unknown() -> None:
-    blind = with_answers(seen("gpu02"), {HEALTH: Answer(error="the operation took too long")})
-    found = wrong(cluster(blind))
+    missing_data = with_answers(seen("gpu02"), {HEALTH: Answer(error="the operation took too long")})
+    found = wrong(cluster(missing_data))
     assert {result.verdict for result in found} == {"unknown"}
     assert {"limits", "disk", "names"} <= {result.name for result in found}
     assert {result.hosts for result in found} == {("gpu02",)}
@@ -228,14 +228,14 @@ def test_a_host_whose_ports_are_shut_for_all_is_the_one_named() -> None:
 
 def test_a_host_that_cannot_listen_is_named() -> None:
     where = {name: interface(f"10.0.0.{name[-1]}") for name in NAMES}
-    deaf = NetworkSeen(where=where, deaf={"gpu03": "no free port in 29400-29499"})
+    deaf = NetworkEvidence(where=where, deaf={"gpu03": "no free port in 29400-29499"})
     assert said(cluster(network=deaf)) == [("ports", "fail", ("gpu03",))]
 
 
 def test_without_a_network_nothing_passes_that_was_not_dialled() -> None:
-    (result,) = wrong(cluster(network=NetworkSeen(error="no network holds an address of every host")))
+    (result,) = wrong(cluster(network=NetworkEvidence(error="no network holds an address of every host")))
     assert (result.name, result.verdict, result.hosts) == ("network", "fail", NAMES)
-    deaf = NetworkSeen(deaf={"gpu03": "no free port in 29400-29499"})
+    deaf = NetworkEvidence(deaf={"gpu03": "no free port in 29400-29499"})
     results = judge(cluster(network=deaf), select(only=["network"]))
     assert [(one.verdict, one.hosts) for one in results if one.name == "network"] == [
         ("skipped", ("gpu03",)),
@@ -262,7 +262,7 @@ def test_what_a_host_does_not_tell_is_unknown() -> None:
 def test_cards_that_differ_are_named() -> None:
     where = {name: interface(f"10.0.0.{name[-1]}") for name in NAMES}
     where["gpu03"] = replace(where["gpu03"], mtu=9000, speed_mbit=100)
-    assert said(cluster(network=NetworkSeen(where=where))) == [
+    assert said(cluster(network=NetworkEvidence(where=where))) == [
         ("mtu-equal", "warn", ("gpu03",)),
         ("speed-equal", "warn", ("gpu03",)),
     ]
@@ -316,8 +316,8 @@ def test_a_gpu_that_others_use_fails_and_one_of_ours_warns() -> None:
 
 
 def test_live_runs_and_what_runs_have_left_are_named() -> None:
-    live = RunSeen(run="abc", name="night", operator="bob@desk", hosts=("gpu01", "gpu02"))
-    left = RunSeen(run="xyz", hosts=("gpu03",), left={"gpu03": (7, 8)})
+    live = RunEvidence(run="abc", name="night", operator="bob@desk", hosts=("gpu01", "gpu02"))
+    left = RunEvidence(run="xyz", hosts=("gpu03",), left={"gpu03": (7, 8)})
     found = wrong(cluster(runs=(live, left)))
     assert [(result.name, result.hosts) for result in found] == [
         ("live-runs", ("gpu01", "gpu02")),
@@ -335,7 +335,7 @@ def test_what_a_login_prints_is_shown() -> None:
 
 
 def test_several_faults_at_once_are_all_named() -> None:
-    lost = Seen(entry=seen("gpu01").entry, error=UnreachableError("gpu01", "no answer"))
+    lost = HostEvidence(entry=seen("gpu01").entry, error=UnreachableError("gpu01", "no answer"))
     found = said(cluster(lost, seen("gpu02", *NAMES, shm_bytes_free=MIB), seen("gpu03", *NAMES, remove_ipc=True)))
     assert found == [
         ("connection", "fail", ("gpu01",)),

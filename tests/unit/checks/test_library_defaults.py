@@ -15,7 +15,7 @@ from tests.unit.evidence_made import cluster, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface, node
 
 if TYPE_CHECKING:
-    from clusterddp.checks.evidence import Evidence, Seen
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.host import Facts, Interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
@@ -145,12 +145,12 @@ def test_nodes_of_one_machine_all_may_be_it() -> None:
 
 
 def test_a_host_that_could_not_be_asked_is_unknown_and_one_without_names_is_skipped() -> None:
-    blind = with_answers(seen("gpu02", *NAMES), {ELECTION: Answer(error="ImportError: no torch")})
-    ((verdict, hosts, message),) = said(cluster(blind), "host-election")
+    missing_data = with_answers(seen("gpu02", *NAMES), {ELECTION: Answer(error="ImportError: no torch")})
+    ((verdict, hosts, message),) = said(cluster(missing_data), "host-election")
     assert (verdict, hosts, message) == ("unknown", ("gpu02",), "could not look: ImportError: no torch")
     silent = Lookup(error="no answer within 4 s")
-    nameless: Seen = seen("gpu02", *NAMES, health={"names": dict.fromkeys(NAMES, silent)})
-    assert said(cluster(with_answers(nameless, {ELECTION: {"gpu01": True}})), "host-election") == []
+    has_failed_lookups: HostEvidence = seen("gpu02", *NAMES, health={"names": dict.fromkeys(NAMES, silent)})
+    assert said(cluster(with_answers(has_failed_lookups, {ELECTION: {"gpu01": True}})), "host-election") == []
 
 
 def test_what_a_host_answers_is_checked() -> None:

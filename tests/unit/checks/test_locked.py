@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterddp.checks.catalog.software import LOCKED, LOCKED_ENVIRONMENT
 from clusterddp.checks.engine import judge
-from clusterddp.checks.evidence import Answer, Evidence, Seen
+from clusterddp.checks.evidence import Answer, Evidence, HostEvidence
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.environment.environment_records import EnvironmentProof
 
@@ -15,7 +15,7 @@ def said(
     *told: EnvironmentProof | None, environment: str | None = "uv.lock[gpu]"
 ) -> list[tuple[str, tuple[str, ...], str]]:
     hosts = tuple(
-        Seen(
+        HostEvidence(
             entry=HostEntry(name=f"gpu{number}", address="x", environment=environment),
             answers={} if one is None else {LOCKED.name: Answer(value=one)},
         )
@@ -44,6 +44,6 @@ def test_what_is_not_built_changed_or_different_is_named() -> None:
 
 def test_the_remedy_names_one_folder_whatever_a_host_says_where_it_lies() -> None:
     told = Answer(value=WHOLE._replace(path="/s/a; rm -r ~", now="e"))
-    seen = Seen(entry=HostEntry(name="gpu0", address="x", environment="uv.lock"), answers={LOCKED.name: told})
+    seen = HostEvidence(entry=HostEntry(name="gpu0", address="x", environment="uv.lock"), answers={LOCKED.name: told})
     (found,) = judge(Evidence(hosts=(seen,)), [LOCKED_ENVIRONMENT])
     assert found.fix.startswith("`rm -r '/s/a; rm -r ~'` on the host, then")

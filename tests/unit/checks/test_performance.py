@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, RunSeen
+from clusterddp.checks.evidence import Evidence, RunEvidence
 from clusterddp.facts.bench import Bench, Together
 from clusterddp.facts.bench_results import AllReduce, Gemm, Lateness, Measured
 from clusterddp.facts.speeds import Speed
@@ -99,10 +99,10 @@ def test_it_refuses_where_a_gpu_is_busy_and_names_whose_it_is() -> None:
 
 
 def test_it_refuses_beside_a_live_run() -> None:
-    runs = (RunSeen(run="r1", operator="bob@desk", hosts=("gpu01",)),)
+    runs = (RunEvidence(run="r1", operator="bob@desk", hosts=("gpu01",)),)
     evidence = cluster(runs=runs, bench=Bench(refused=True))
     assert said(evidence, "idle")[0] == ("fail", ("gpu01",), "run r1 of bob@desk is live")
-    left = (RunSeen(run="r2", hosts=("gpu01",), left={"gpu01": (5,)}),)
+    left = (RunEvidence(run="r2", hosts=("gpu01",), left={"gpu01": (5,)}),)
     assert said(replace(measured(), runs=left), "idle")[0][0] == "pass"
 
 

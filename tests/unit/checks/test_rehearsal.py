@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.checks.catalog.rehearsal import STAGES
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, RehearsalSeen
+from clusterddp.checks.evidence import Evidence, RehearsalEvidence
 from tests.unit.evidence_made import cluster, seen
 
 HOSTS = ("gpu01", "gpu02", "gpu03")
@@ -19,7 +19,7 @@ WORDS = "rank 1 (gpu02:0) failed first: RuntimeError: Unable to find address for
 def rehearsed(*stages: str, **fields: Any) -> Evidence:
     """Three hosts, and the last stage that each has told."""
     reached = dict(zip(HOSTS, stages, strict=True))
-    return replace(cluster(), rehearsal=RehearsalSeen(reached=reached, **fields))
+    return replace(cluster(), rehearsal=RehearsalEvidence(reached=reached, **fields))
 
 
 def told(evidence: Evidence) -> list[tuple[str, tuple[str, ...], str]]:
@@ -62,7 +62,7 @@ def test_what_may_only_be_a_slow_import_is_unknown(stage: str) -> None:
 
 
 def test_one_that_could_not_start_says_why() -> None:
-    seen_ = RehearsalSeen(blamed=("gpu03",), failure="gpu03: no free port in 29400-29499 for the rendezvous")
+    seen_ = RehearsalEvidence(blamed=("gpu03",), failure="gpu03: no free port in 29400-29499 for the rendezvous")
     first, _ = told(replace(cluster(), rehearsal=seen_))
     assert first == ("fail", ("gpu03",), f"it did not start: {seen_.failure}")
 
@@ -75,7 +75,7 @@ def test_what_may_be_left_is_a_warning() -> None:
 def test_a_host_that_something_else_is_wrong_with_is_skipped() -> None:
     sick = seen("gpu02", *HOSTS, shm_bytes_free=1 << 20)
     reached = {"gpu01": "barrier", "gpu03": "barrier"}
-    evidence = replace(cluster(sick), rehearsal=RehearsalSeen(reached=reached))
+    evidence = replace(cluster(sick), rehearsal=RehearsalEvidence(reached=reached))
     assert [(one[0], one[1]) for one in told(evidence)] == [("skipped", ("gpu02",)), ("pass", ("gpu01", "gpu03"))]
 
 

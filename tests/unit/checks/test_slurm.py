@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.checks.catalog.slurm import CHECKS, gpus_counted
+from clusterddp.checks.catalog.slurm import CHECKS, count_gpus
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, Seen, SlurmSeen
+from clusterddp.checks.evidence import Evidence, HostEvidence, SlurmEvidence
 from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry
 from tests.unit.facts_made import node
 
 NODES = ({"NodeName": "gpu01", "State": "IDLE", "Gres": "gpu:a100:4(S:0-1)"}, {"NodeName": "gpu02", "State": "MIXED"})
 PARTITION = {"PartitionName": "main", "State": "UP", "MaxNodes": "UNLIMITED", "TotalNodes": "2", "AllowAccounts": "ALL"}
-WELL = SlurmSeen(
+WELL = SlurmEvidence(
     config={"GresTypes": "gpu", "TaskPlugin": "task/affinity,task/cgroup", "ConstrainDevices": "yes", "TmpFS": "/tmp"},
     partition=PARTITION,
     nodes=NODES,
@@ -27,20 +27,20 @@ WELL = SlurmSeen(
 )
 
 
-def said(name: str, seen: SlurmSeen = WELL, **changes: Any) -> list[tuple[str, str]]:
+def said(name: str, seen: SlurmEvidence = WELL, **changes: Any) -> list[tuple[str, str]]:
     """What a check says of the login host."""
     evidence = Evidence(
-        hosts=(Seen(entry=HostEntry(name="login1", address="login1")),), manager=replace(seen, **changes)
+        hosts=(HostEvidence(entry=HostEntry(name="login1", address="login1")),), manager=replace(seen, **changes)
     )
     return [
         (one.verdict, one.message) for one in judge(evidence, select([name], launchers=["slurm"])) if one.name == name
     ]
 
 
-def of_node(name: str, seen: SlurmSeen = WELL, **facts: Any) -> list[tuple[str, str]]:
+def of_node(name: str, seen: SlurmEvidence = WELL, **facts: Any) -> list[tuple[str, str]]:
     """What a check says of gpu01."""
     entry, own = node("gpu01", **facts)
-    evidence = Evidence(hosts=(Seen(entry=entry, facts=own),), manager=seen)
+    evidence = Evidence(hosts=(HostEvidence(entry=entry, facts=own),), manager=seen)
     return [
         (one.verdict, one.message) for one in judge(evidence, select([name], launchers=["slurm"])) if one.name == name
     ]
@@ -159,7 +159,7 @@ def test_gpus_that_slurm_counts_and_that_are_not_there_are_told() -> None:
     [("(null)", 0), ("", 0), ("gpu", 1), ("gpu:4", 4), ("gpu:a100:4(S:0-1),gpu:h100:2,shard:8", 6), ("gpu:x", 1)],
 )
 def test_gres_is_counted(gres: str, count: int) -> None:
-    assert gpus_counted(gres) == count
+    assert count_gpus(gres) == count
 
 
 def test_folders_of_their_own_and_temporary_files_elsewhere_are_told() -> None:
@@ -189,7 +189,7 @@ FIELDS = st.dictionaries(st.sampled_from(KEYS), st.text(max_size=30), max_size=6
 
 @given(fields=FIELDS, text=st.text(max_size=20))
 def test_no_check_raises_whatever_slurm_tells(fields: dict[str, str], text: str) -> None:
-    seen = SlurmSeen(
+    seen = SlurmEvidence(
         config={"TmpFS": text, "PrologFlags": text, "Prolog": text, "TaskPlugin": text, "GresTypes": text},
         partition=fields,
         nodes=({**fields, "NodeName": "gpu01"}, fields),

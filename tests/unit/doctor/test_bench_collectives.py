@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from clusterddp.checks.engine import select
-from clusterddp.doctor.bench_collectives import _ended, parts_for
-from clusterddp.doctor.rehearsal import Played
+from clusterddp.doctor.bench_collectives import _failure_of, measurements_for
+from clusterddp.doctor.rehearsal import ProgramResult
 from clusterddp.errors import UnreachableError
 
 
@@ -22,7 +22,7 @@ from clusterddp.errors import UnreachableError
     ],
 )
 def test_only_what_the_chosen_checks_judge_is_measured(only: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    assert parts_for(select(only, bench=True)) == parts
+    assert measurements_for(select(only, bench=True)) == parts
 
 
 LOST = UnreachableError("gpu01", "no answer")
@@ -37,4 +37,4 @@ LOST = UnreachableError("gpu01", "no answer")
     ],
 )
 def test_hosts_that_are_lost_are_not_taken_for_a_job_that_hangs(played: dict[str, Any], why: object) -> None:
-    assert _ended(Played(run="r", left={}, **played)) == why
+    assert _failure_of(ProgramResult(run="r", left={}, **played)) == why

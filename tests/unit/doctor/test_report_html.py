@@ -11,7 +11,7 @@ import pytest
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.model import Diagnosis
-from clusterddp.doctor.report_html import MOST_DRAWN, page
+from clusterddp.doctor.report_html import MAX_DRAWN_HOSTS, doctor_page
 from clusterddp.errors import UnreachableError
 from clusterddp.facts.bench import Bench
 from clusterddp.facts.dials import Pair
@@ -61,7 +61,7 @@ def read(count: int = 3, ways: tuple[Pair, ...] = (), *changed: Any) -> Reader:
     evidence = cluster(*changed, count=count)
     assert evidence.network
     evidence = replace(evidence, network=replace(evidence.network, pairs=ways))
-    return Reader(page(Diagnosis(evidence=evidence, results=tuple(judge(evidence, select()))), MADE))
+    return Reader(doctor_page(Diagnosis(evidence=evidence, results=tuple(judge(evidence, select()))), MADE))
 
 
 def test_a_healthy_cluster_has_no_finding() -> None:
@@ -99,7 +99,7 @@ def test_bandwidth_that_was_measured_has_a_map_of_its_own() -> None:
     fast = [Speed(source=one.source, target=one.target, size=1 << 30, ns=1 << 30) for one in pairs(3)]
     slow, dead = replace(fast[0], ns=5 << 30), replace(fast[1], size=0, ns=0, error="refused")
     evidence = replace(cluster(), network=None, bench=Bench(speeds=(slow, dead, *fast[2:])))
-    found = Reader(page(Diagnosis(evidence=evidence, results=()), MADE))
+    found = Reader(doctor_page(Diagnosis(evidence=evidence, results=()), MADE))
     assert "Bandwidth" in found.text
     assert found.cells("step2") == ["gpu01 → gpu02: 1600 Mbit/s"]
     assert found.cells("fail") == ["gpu01 → gpu03: refused"]
@@ -108,7 +108,7 @@ def test_bandwidth_that_was_measured_has_a_map_of_its_own() -> None:
 
 
 def test_of_a_large_cluster_only_ways_that_are_not_well_are_drawn() -> None:
-    count = MOST_DRAWN + 1
+    count = MAX_DRAWN_HOSTS + 1
     first, *rest = pairs(count)
     found = read(count, (replace(first, verdict="warn", resent=5, sent=10), *rest))
     assert found.cells("warn") == ["gpu01 → gpu02: ok, 0.10 ms, 50.0% sent again"]
@@ -137,7 +137,7 @@ def test_a_result_that_quotes_a_host_is_text(field: str, verdict: Any) -> None:
     one = next(iter(judge(evidence, select())))
     evil: Any = (EVIL,) if field == "hosts" else EVIL
     told = replace(one, verdict=verdict, **{field: evil})
-    found = Reader(page(Diagnosis(evidence=evidence, results=(told,)), MADE))
+    found = Reader(doctor_page(Diagnosis(evidence=evidence, results=(told,)), MADE))
     assert "script" not in {tag for tag, _ in found.tags}
     assert EVIL in found.text or (verdict == "pass" and field in ("fix", "symptom"))
 

@@ -30,7 +30,7 @@ class Known:
 
 
 @dataclass
-class Asked:
+class QueryContext:
     """One who is asked: answers at once, or when it is let."""
 
     name: str
@@ -44,15 +44,15 @@ class Asked:
 
 
 @pytest.fixture
-def quick() -> Asked:
-    found = Asked("quick")
+def quick() -> QueryContext:
+    found = QueryContext("quick")
     found.may_answer.set()
     return found
 
 
 @pytest.fixture
-def held() -> Iterator[Asked]:
-    found = Asked("held")
+def held() -> Iterator[QueryContext]:
+    found = QueryContext("held")
     yield found
     found.may_answer.set()
 
@@ -62,41 +62,41 @@ def inquiry(**known: Known) -> Inquiry:
     return Inquiry(hosts.get)
 
 
-def test_a_silent_host_does_not_hold_up_the_others(quick: Asked, held: Asked) -> None:
-    outcomes = inquiry(held=Known(1000)).each([held, quick], Asked.answer, PATIENCE)
+def test_a_silent_host_does_not_hold_up_the_others(quick: QueryContext, held: QueryContext) -> None:
+    outcomes = inquiry(held=Known(1000)).each([held, quick], QueryContext.answer, PATIENCE)
     assert [(one.name, one.value) for one in outcomes] == [("held", None), ("quick", "quick answers")]
     assert str(outcomes[0].error) == "held: no answer within 0.1 s"
 
 
-def test_a_host_that_owes_an_answer_and_is_silent_is_not_asked_again(quick: Asked, held: Asked) -> None:
+def test_a_host_that_owes_an_answer_and_is_silent_is_not_asked_again(quick: QueryContext, held: QueryContext) -> None:
     asks = inquiry(held=Known(1000))
     for _ in range(3):
-        assert [bool(one.error) for one in asks.each([held, quick], Asked.answer, PATIENCE)] == [True, False]
+        assert [bool(one.error) for one in asks.each([held, quick], QueryContext.answer, PATIENCE)] == [True, False]
     assert (held.asked, quick.asked) == (1, 3)
 
 
-def test_a_host_that_has_answered_late_is_asked_again(held: Asked) -> None:
+def test_a_host_that_has_answered_late_is_asked_again(held: QueryContext) -> None:
     asks = inquiry()
-    asks.each([held], Asked.answer, PATIENCE)
+    asks.each([held], QueryContext.answer, PATIENCE)
     held.may_answer.set()
-    while (outcome := asks.each([held], Asked.answer, PATIENCE)[0]).error:  # its thread has yet to end
+    while (outcome := asks.each([held], QueryContext.answer, PATIENCE)[0]).error:  # its thread has yet to end
         pass
     assert outcome.value == "held answers"
 
 
-def test_a_host_that_shows_signs_of_life_may_take_its_time(held: Asked) -> None:
+def test_a_host_that_shows_signs_of_life_may_take_its_time(held: QueryContext) -> None:
     known = Known(0.0)
     threading.Timer(3 * PATIENCE, held.may_answer.set).start()
-    (outcome,) = inquiry(held=known).each([held], Asked.answer, PATIENCE)
+    (outcome,) = inquiry(held=known).each([held], QueryContext.answer, PATIENCE)
     assert outcome.value == "held answers"
     assert known.woken
 
 
-def test_a_hosts_error_is_its_outcome_and_a_bug_is_raised(quick: Asked) -> None:
-    def fails(asked: Asked) -> str:
+def test_a_hosts_error_is_its_outcome_and_a_bug_is_raised(quick: QueryContext) -> None:
+    def fails(asked: QueryContext) -> str:
         raise HelperError(asked.name, "no")
 
-    def breaks(asked: Asked) -> str:
+    def breaks(asked: QueryContext) -> str:
         raise LookupError(asked.name)
 
     (outcome,) = inquiry().each([quick], fails, PATIENCE)
@@ -106,4 +106,4 @@ def test_a_hosts_error_is_its_outcome_and_a_bug_is_raised(quick: Asked) -> None:
 
 
 def test_nobody_is_asked_for_nothing() -> None:
-    assert inquiry().each([], Asked.answer, PATIENCE) == []
+    assert inquiry().each([], QueryContext.answer, PATIENCE) == []

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge
-from clusterddp.checks.evidence import NetworkSeen
+from clusterddp.checks.evidence import NetworkEvidence
 from clusterddp.checks.model import CheckResult
 from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
 from clusterddp.hosts.fanout import Outcome
@@ -142,7 +142,7 @@ def fitting_hosts(
     """The names that fit, and what was said."""
     said: list[str] = []
     where = {one.name: interface(address(one.name)) for one in made}
-    network = NetworkSeen(label="x", where=where, failures=failures)
+    network = NetworkEvidence(label="x", where=where, failures=failures)
     monkeypatch.setattr(preflight, "survey_network", lambda *_, **__: network)
     hosts, facts = hosts_of(*made)
     wanted = RunOptions(script="t.py", **options)
@@ -182,7 +182,7 @@ def test_the_preflight_is_quick_for_many_hosts() -> None:
     where = {host.name: interface(address(host.name)) for host in hosts}
     began = time.process_time()
     preflight.results_of(checks, hosts, facts, options)
-    preflight.results_of(checks, hosts, facts, options, NetworkSeen(label="x", where=where))
+    preflight.results_of(checks, hosts, facts, options, NetworkEvidence(label="x", where=where))
     assert time.process_time() - began < 1.0
 
 

@@ -18,7 +18,7 @@ from clusterddp.launch.slurm.client.states import meaning
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from clusterddp.checks.evidence import SlurmSeen
+    from clusterddp.checks.evidence import SlurmEvidence
     from clusterddp.hosts.connections import Connections
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
@@ -114,7 +114,7 @@ def _waiting_message(job: QueuedJob) -> str:
     return f"a job waits ({job.reason or job.state}{expected})"
 
 
-def job_minutes(survey: SlurmSeen, limit: int) -> int:
+def job_minutes(survey: SlurmEvidence, limit: int) -> int:
     """Return the minutes to ask for: ``limit``, or fewer if the partition or an account of the user allows fewer."""
     limits = [survey.partition.get("MaxTime", ""), *(row.get("MaxWall", "") for row in survey.associations or ())]
     allowed = [most for text in limits if (most := minutes(text)) is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.evidence import SlurmSeen
+from clusterddp.checks.evidence import SlurmEvidence
 from clusterddp.launch.slurm.client.answers import last_error, read_config, read_scontrol_lines, read_table
 
 if TYPE_CHECKING:
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 _ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "GrpJobs", "MaxWall")
 
 
-def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
+def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmEvidence:
     """Ask Slurm for its configuration, partition, nodes and the user's associations.
 
-    ``asked`` is what a job would ask for, as in ``SlurmSeen``. Raises ``HelperError`` if that host has no Slurm, or a
+    ``asked`` is what a job would ask for (``SlurmEvidence``). Raises ``HelperError`` if that host has no Slurm, or a
     command does not end in time.
     """
     status, out, err = login.command("scontrol", "show", "config")
     if status:
         munge = [line for line in err.splitlines() if "Munge" in line or "munge.socket" in line]
-        return SlurmSeen(error=last_error(munge[-1] if munge else err or out), asked=asked)
+        return SlurmEvidence(error=last_error(munge[-1] if munge else err or out), asked=asked)
     config = read_config(out)
     partition = _partition(login, asked.get("partition", ""))
     name = partition.get("PartitionName", "")
@@ -35,7 +35,7 @@ def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmSeen:
         fields = f"format={','.join(_ACCOUNT)}"
         status, out, _ = login.command("sacctmgr", "-nP", "show", "associations", "user=$USER", fields)
         associations = None if status else tuple(read_table(out, _ACCOUNT))
-    return SlurmSeen(config=config, partition=partition, nodes=tuple(nodes), associations=associations, asked=asked)
+    return SlurmEvidence(config=config, partition=partition, nodes=tuple(nodes), associations=associations, asked=asked)
 
 
 def _partition(login: LoginHost, name: str) -> Mapping[str, str]:

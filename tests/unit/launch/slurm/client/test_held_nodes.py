@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.checks.evidence import SlurmSeen
+from clusterddp.checks.evidence import SlurmEvidence
 from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.held_nodes import NodeJob, held_nodes, job_minutes
 
@@ -32,7 +32,7 @@ def test_it_asks_for_no_more_time_than_partition_and_accounts_give(
     longest: str, walls: tuple[str, ...], given: int
 ) -> None:
     associations = tuple({"MaxWall": wall} for wall in walls)
-    assert job_minutes(SlurmSeen(partition={"MaxTime": longest}, associations=associations), LIMIT) == given
+    assert job_minutes(SlurmEvidence(partition={"MaxTime": longest}, associations=associations), LIMIT) == given
 
 
 class Queue:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.checks.catalog.slurm import CHECKS, gpus_counted
+from clusterddp.checks.catalog.slurm import CHECKS, count_gpus
 from clusterddp.checks.engine import judge, select
-from clusterddp.checks.evidence import Evidence, Seen, SlurmSeen
+from clusterddp.checks.evidence import Evidence, HostEvidence, SlurmEvidence
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.answers import (
     Partition,
@@ -88,10 +88,10 @@ def test_a_job_and_what_it_asks_for_are_read_alike(answers: Answers) -> None:
 def test_nodes_and_partitions_are_judged_alike(answers: Answers) -> None:
     nodes = read_scontrol_lines(answers["scontrol show node"])
     (partition,) = read_scontrol_lines(answers["scontrol show partition"])
-    assert {gpus_counted(node["Gres"]) for node in nodes} == {4}
+    assert {count_gpus(node["Gres"]) for node in nodes} == {4}
     assert {name in node["Partitions"].split(",") for node in nodes for name in ("a100", "debug")} == {True}
-    seen = SlurmSeen(partition=partition, nodes=tuple(nodes), asked={"nodes": "5", "account": "nlp"})
-    evidence = Evidence(hosts=(Seen(entry=HostEntry(name="login1", address="login1")),), manager=seen)
+    seen = SlurmEvidence(partition=partition, nodes=tuple(nodes), asked={"nodes": "5", "account": "nlp"})
+    evidence = Evidence(hosts=(HostEvidence(entry=HostEntry(name="login1", address="login1")),), manager=seen)
     names = [check.name for check in CHECKS if check.name in {"slurm-nodes", "slurm-partition"}]
     told = [(one.name, one.message) for one in judge(evidence, select(names, launchers=["slurm"])) if one.name in names]
     out = [message for name, message in told if name == "slurm-nodes"]
