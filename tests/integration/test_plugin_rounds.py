@@ -250,15 +250,15 @@ def test_a_node_that_is_back_soon_is_waited_for_where_no_other_attempt_may_have_
     clock = [100.0]
     one.rounds.now = lambda: clock[0]
     cluster.says(1, {0, 1})
-    assert not one.rounds.goes_on_without()
+    assert not one.rounds.can_stop_waiting()
     clock[0] += PATIENCE - 1
-    assert not one.rounds.goes_on_without()
+    assert not one.rounds.can_stop_waiting()
     cluster.says(2, {0, 1, 2})
-    assert not one.rounds.goes_on_without()
+    assert not one.rounds.can_stop_waiting()
     cluster.says(3, {0, 1})
-    assert not one.rounds.goes_on_without()
+    assert not one.rounds.can_stop_waiting()
     clock[0] += PATIENCE
-    assert one.rounds.goes_on_without()
+    assert one.rounds.can_stop_waiting()
 
 
 def test_in_a_job_of_a_fixed_size_the_wait_for_the_others_ends_by_its_own_limit(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from .messages import Heartbeat
 _HEARTBEAT = struct.Struct(">HQQd?")
 _TAG = hashlib.sha256().digest_size
 MAX_DATAGRAMS = 256  # datagrams received in one turn of the loop
-MAX_AGE = 1e6  # the largest age accepted
+MAX_AGE = 1e6  # seconds: the largest age accepted
 
 
 class Datagrams:
@@ -41,34 +41,29 @@ class Datagrams:
         except OSError:  # the TCP connection shows the fault, or the next datagram gets through
             pass
 
-    def receive(
-        self, connection_of: Callable[[int], Optional[PeerConnection]]
-    ) -> List[Tuple[PeerConnection, Heartbeat]]:
-        """Return the received heartbeats, each with its connection; discard all other datagrams.
-
-        ``connection_of`` gives the connection to a member, if there is one.
-        """
+    def receive(self, link_of: Callable[[int], Optional[PeerConnection]]) -> List[Tuple[PeerConnection, Heartbeat]]:
+        """Return the received heartbeats, each with its connection (``link_of`` its member); discard the rest."""
         received = []
         for _ in range(MAX_DATAGRAMS):
             try:
                 data = self.socket.recv(_HEARTBEAT.size + _TAG + 1) if self.socket else b""
             except OSError:  # none is left, or an ICMP error answers an earlier one of ours
                 break
-            link, heartbeat = self._read(data, connection_of)
+            link, heartbeat = self._read(data, link_of)
             if link and heartbeat:
                 received.append((link, heartbeat))
         return received
 
     @staticmethod
     def _read(
-        data: bytes, connection_of: Callable[[int], Optional[PeerConnection]]
+        data: bytes, link_of: Callable[[int], Optional[PeerConnection]]
     ) -> Tuple[Optional[PeerConnection], Optional[Heartbeat]]:
         """Decode a datagram; None for one that is invalid, or of no connection."""
         if len(data) != _HEARTBEAT.size + _TAG:
             return None, None
         text, tag = data[: _HEARTBEAT.size], data[_HEARTBEAT.size :]
         member, number, echo, age, majority = _HEARTBEAT.unpack(text)
-        link = connection_of(member)
+        link = link_of(member)
         if not link or not link.heartbeat_keys or not hmac.compare_digest(tag, _tag(link.heartbeat_keys[1], text)):
             return None, None
         if not 0.0 <= age <= MAX_AGE:

@@ -61,14 +61,12 @@ class Heartbeats:
 
     def _send_if_due(self, leader: PeerConnection, now: float, *, settled: bool) -> None:
         """Send a heartbeat to our leader if one is due; more often while none is answered."""
-        if now - leader.sent_at < (
-            HEARTBEAT_INTERVAL if now - self.contact.proved < 2 * HEARTBEAT_INTERVAL else UNANSWERED_INTERVAL
-        ):
+        is_answered = now - self.contact.proved < 2 * HEARTBEAT_INTERVAL
+        if now - leader.sent_at < (HEARTBEAT_INTERVAL if is_answered else UNANSWERED_INTERVAL):
             return
         leader.sent_at = now
-        heartbeat = Heartbeat(
-            settled, leader.echoes.record_sent(now), leader.echoes.received, age(now, self.contact.left)
-        )
+        echoes = leader.echoes
+        heartbeat = Heartbeat(settled, echoes.record_sent(now), echoes.received, age(now, self.contact.left))
         self._send_datagram(leader, heartbeat)
         if now - leader.sent_tcp_at >= HEARTBEAT_INTERVAL:
             leader.sent_tcp_at = now
@@ -82,15 +80,13 @@ class Heartbeats:
 
     def _process(self, link: PeerConnection, heartbeat: Heartbeat) -> Optional[Heartbeat]:
         """Process a follower's heartbeat and return the answer, or process an answer of our leader."""
-        now = boot_clock()
-        new = link.echoes.record_received(heartbeat.number, heartbeat.echo)
+        now, echoes = boot_clock(), link.echoes
+        new = echoes.record_received(heartbeat.number, heartbeat.echo)
         if link.target is None:
             self.contact.note_elsewhere(now, heartbeat.age)
             if now - self.contact.proved > 2 * HEARTBEAT_INTERVAL:  # this heartbeat may prove it again
                 self._count_majority(now)
-            return Heartbeat(
-                self.majority, link.echoes.record_sent(now), link.echoes.received, age(now, self.contact.proved)
-            )
+            return Heartbeat(self.majority, echoes.record_sent(now), echoes.received, age(now, self.contact.proved))
         if new and heartbeat.majority:
             self.contact.follow(link.echoes.proved, heartbeat.age)
         if new and link.echoes.number < INITIAL_HEARTBEATS:

@@ -87,11 +87,8 @@ class Membership:
 
     def ended_statuses(self, attempt: int) -> Dict[int, NodeStatus]:
         """Return the status, by member index, of each node whose part of an attempt has ended or is ending."""
-        return {
-            p: status
-            for p, status in self.statuses.items()
-            if status.attempt == attempt and status.state in ENDED_STATES
-        }
+        of_attempt = {p: status for p, status in self.statuses.items() if status.attempt == attempt}
+        return {p: status for p, status in of_attempt.items() if status.state in ENDED_STATES}
 
     def lost(self, now: float, limit: float) -> List[int]:
         """Return nodes certainly out of reach for more than ``limit`` seconds, or whose part has ended permanently.
@@ -308,9 +305,8 @@ class Membership:
         if self.by_majority and not (self.control.majority and self.control.in_contact):
             return False
         ended_or_ending = self.ended_statuses(self.attempt)
-        excluded = {member for member, status in ended_or_ending.items() if status.code}.union(
-            self.lost(now, self.limit)
-        )
+        failed = {member for member, status in ended_or_ending.items() if status.code}
+        excluded = failed.union(self.lost(now, self.limit))
         if self.store in excluded and not self.control.majority:
             return False
         included = [member for member in self.members if member not in excluded]

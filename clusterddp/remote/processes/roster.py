@@ -26,6 +26,7 @@ def _members(fields: Fields, name: str) -> Tuple[Tuple[int, int, int], ...]:
 
 
 def _member(fields: Fields, name: str) -> Tuple[int, int, int]:
+    """Read a process of the roster: pid, start ticks, session."""
     numbers = fields.numbers(name)
     if len(numbers) != 3:
         raise fields.wrong(name, numbers, "three whole numbers")

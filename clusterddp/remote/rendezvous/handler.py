@@ -177,7 +177,7 @@ class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]
         Raises torch's own RuntimeError after the timeout.
         """
         limit: timedelta = timeout or self.timeout  # type: ignore[attr-defined,unused-ignore]
-        if not self.poll_keys(keys, limit.total_seconds(), self.handler.rounds.goes_on_without):
+        if not self.poll_keys(keys, limit.total_seconds(), self.handler.rounds.can_stop_waiting):
             super().wait(keys, timedelta(milliseconds=1))
 
     def await_keys(self, keys: List[str]) -> None:

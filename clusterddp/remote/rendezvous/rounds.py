@@ -193,7 +193,7 @@ class Rounds:
         lost = self.excluded_nodes(self.world) if self.world else set()
         return "%s: gone, by run control, before the workers were started" % self.names_of(lost) if lost else ""
 
-    def goes_on_without(self) -> bool:
+    def can_stop_waiting(self) -> bool:
         """Whether this node, whose workers have ended, can stop waiting because not all others will end in this round.
 
         It can once run control has excluded a node for ``RoundSpec.absence_timeout`` s, or the others begin another

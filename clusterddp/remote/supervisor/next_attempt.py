@@ -25,11 +25,8 @@ def decide(
     the members in contact, our own included; ``lost`` those that are lost for good, or do not begin the attempt.
     """
     members = set(plan.members)
-    ended = {
-        member: statuses[member]
-        for member in sorted(members & statuses.keys())
-        if _has_ended(statuses[member], plan.attempt)
-    }
+    reported = {member: statuses[member] for member in sorted(members & statuses.keys())}
+    ended = {member: status for member, status in reported.items() if _has_ended(status, plan.attempt)}
     available = ended.keys() & connected
     if available | lost < members:
         return None
@@ -43,11 +40,7 @@ def decide(
             return NextAttempt((), "%s would fail again" % status.cause)
     if plan.attempt > plan.settings.relaunch:
         return NextAttempt((), "all %d relaunches are used" % plan.settings.relaunch)
-    spares = [
-        member
-        for member, status in sorted(statuses.items())
-        if status.state is NodeState.STANDBY and member in connected
-    ]
+    spares = [member for member in sorted(statuses.keys() & connected) if statuses[member].state is NodeState.STANDBY]
     chosen = sorted([*available, *spares[: max(0, plan.settings.max_nodes - len(available))]])
     if len(chosen) < plan.settings.min_nodes:
         return NextAttempt((), "%d of %s are left" % (len(chosen), counted(plan.settings.min_nodes, "host")))

@@ -185,17 +185,17 @@ class Supervisor(NodeParts):
         order = order or self.conditions.begin_and_check()
         if order:
             self.shutdown.take(order, time.monotonic())
-            return self._not_started()
+            return self._give_up_start()
         try:
             self.children.start_agent((self.inbox.ready or Ready()).store)
         except (OSError, ValueError, subprocess.SubprocessError) as error:  # no interpreter, no folder, no memory
             why = getattr(error, "strerror", None) or error
             self.children.start_error = "cannot start %s in %s: %s" % (self.plan.python, self.plan.cwd, why)
-            return self._not_started()
+            return self._give_up_start()
         self.publish(NodeState.RUNNING)
         return Phase.RUNNING
 
-    def _not_started(self) -> Phase:
+    def _give_up_start(self) -> Phase:
         """End the part of an attempt whose agent cannot be started."""
         self.children.agent_exit = CANNOT_START
         self.publish(NodeState.ENDING)
@@ -236,9 +236,9 @@ class Supervisor(NodeParts):
     def _clear(self) -> Phase:
         """End what the agent has left, and the store when no other node needs it; write the exit record."""
         self.cleanup = self.cleanup or AttemptCleanup(self)
-        if self.cleanup.is_ending_processes() or self.cleanup.store_needed(
-            self._first_order(self.conditions.ending_run)
-        ):
+        if self.cleanup.is_ending_processes():
+            return Phase.CLEARING
+        if self.cleanup.store_needed(self._first_order(self.conditions.ending_run)):
             return Phase.CLEARING
         self.children.kill_store()
         ended = record_end(self, self.cleanup.survivors or [], self._finish_output)

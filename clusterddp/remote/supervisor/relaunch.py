@@ -65,7 +65,7 @@ class Relaunching:
         self.replicating_since: Optional[float] = None
 
     def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, NoAttempt, None]:
-        """What follows the attempt that has ended here, as soon as it is known."""
+        """Return what follows the attempt that has ended on this node, or None while that is not known."""
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
         if self.preparing:  # go on: a half made spool would look like an attempt that was lost
@@ -81,9 +81,9 @@ class Relaunching:
             self.membership.pass_on(order)
             return self._end(node, order.reason)
         if self.control.leading:
-            over = self._decide_as_leader(node, now)
-            if over:
-                return self._end(node, over)
+            reason = self._decide_as_leader(node, now)
+            if reason:
+                return self._end(node, reason)
         elif boot_clock() - self.control.last_contact > self.conditions.limits.lost:
             return self._end(node, NO_MAJORITY)
         return self._carry_out(node, self.membership.decision)
@@ -110,7 +110,7 @@ class Relaunching:
     # As leader
 
     def _decide_as_leader(self, node: "NodeParts", now: float) -> str:
-        """As leader, decide and publish what follows, if it is known."""
+        """As leader, decide and publish what follows, if it is known; return why nothing can, else ``""``."""
         limits, plan = self.conditions.limits, node.plan
         boot = boot_clock()
         lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
@@ -166,7 +166,7 @@ class Relaunching:
         """The next attempt, as soon as it is prepared."""
         if not self.preparing:
             self.preparing = decision
-            self.conditions.decided = boot_clock()
+            self.conditions.decided_at = boot_clock()
         made = self.work.ask("next attempt", lambda: self._make_attempt(node, decision))
         if made is None:
             return None
@@ -202,7 +202,7 @@ class Relaunching:
             self._start_fetching(node)
         if not self.replica_members or (self.fetching and self.fetching.done):
             return False
-        self.conditions.decided = boot_clock()
+        self.conditions.decided_at = boot_clock()
         return True
 
     def _start_fetching(self, node: "NodeParts") -> None:

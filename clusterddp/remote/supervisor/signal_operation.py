@@ -29,21 +29,18 @@ def signal_workers(spool: Spool, name: str) -> List[SignalReport]:
         number = signals.Signals[name]
     except KeyError:
         raise Refused("no signal is called %s here" % name) from None
-    node_pids = {process.pid for process in NodeProcesses.of(spool, spool.supervisor()).find()}
+    pids = {process.pid for process in NodeProcesses.of(spool, spool.supervisor()).find()}
     return [
         SignalReport(
-            rank=event.rank,
-            local_rank=event.local_rank,
-            pid=event.pid or 0,
-            why=_send(event.pid or 0, number, node_pids),
+            rank=event.rank, local_rank=event.local_rank, pid=event.pid or 0, why=_send(event.pid or 0, number, pids)
         )
         for event in live_workers(spool.events())
     ]
 
 
-def _send(pid: int, number: signals.Signals, node_pids: Set[int]) -> str:
+def _send(pid: int, number: signals.Signals, pids: Set[int]) -> str:
     """Send a signal to a worker; the reason if it was not sent, else empty."""
-    if pid not in node_pids:  # it ended without a record of it; the pid may be another process's by now
+    if pid not in pids:  # it ended without a record of it; the pid may be another process's by now
         return "it has ended"
     if not procfs.has_handler(pid, number):
         return "it does not handle %s" % number.name

@@ -51,7 +51,7 @@ class StopConditions:
         self.has_begun = False  # whether this node has begun its part of an attempt
         self.slow = False  # whether heartbeats went over TCP alone when the attempt began
         self.limits = LIMITS_RELAUNCH if plan.settings.relaunch else LIMITS
-        self.decided: Optional[float] = None  # boot clock time when we learned of the attempt; None for the first one
+        self.decided_at: Optional[float] = None  # boot clock time when we learned of the attempt; None: the first
         self.ready = False  # whether all nodes are ready
         self.alone_since: Optional[float] = None  # when the others were seen to have left
         self.started_at = time.monotonic()
@@ -214,7 +214,7 @@ class StopConditions:
 
     def _too_late(self) -> Optional[EndOrder]:
         """The other nodes have waited for this one so long that they may have begun another attempt."""
-        if self.decided is None or boot_clock() - self.decided <= self.limits.behind / 2:
+        if self.decided_at is None or boot_clock() - self.decided_at <= self.limits.behind / 2:
             return None
         host = self.membership.names[self.membership.member]
         return attempt_end_order(self.plan, "%s was too late for attempt %d" % (host, self.plan.attempt), 0.0)
