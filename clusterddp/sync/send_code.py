@@ -300,7 +300,7 @@ def _notices_of(answer: WorkdirState | Synced) -> tuple[str, ...]:
 
 
 def _hosts_to_ask_again(jobs: Sequence[_HostSync]) -> list[_HostSync]:
-    """Hosts that report a live run which others on the same folder do not: its own host has answered since."""
+    """Hosts that report a live run which others on the same folder do not: its host, now asked, may have cleared it."""
     live: dict[str, list[tuple[str, ...]]] = {}
     for job in jobs:
         if job.shared:
