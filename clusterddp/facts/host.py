@@ -175,6 +175,7 @@ def _interfaces(fields: Fields, name: str) -> tuple[Interface, ...]:
 
 
 def _interface(fields: Fields) -> Interface:
+    """Read one address of an interface; its family decides what is valid."""
     family = fields.number("family")
     return read_as(
         Interface,

@@ -234,4 +234,5 @@ def _concerns(failure: DialFailure, candidate: Candidate) -> bool:
 
 
 def _list_addresses(addresses: Sequence[Interface]) -> str:
+    """The first addresses, for an error."""
     return ", ".join(f"{one.address}/{one.prefix} on {one.name}" for one in addresses[:6]) or "none"

@@ -100,7 +100,7 @@ def decode(data: bytes, shown: str) -> Document:
 
 
 def parse(text: str, shown: str) -> Document:
-    """Parse YAML or JSON text; see :func:`decode`."""
+    """Parse YAML or JSON text; ``InventoryError``, which names the file as ``shown``, if it is neither."""
     if text.startswith(VAULT_HEADER):
         return Document(data=None, encrypted=True)
     _refuse_deep(text, shown)

@@ -86,7 +86,7 @@ def readers_of(kind: Type[Any]) -> Mapping[str, Reader[Any]]:
 
 
 def record_in(fields: Fields, kind: Type[T]) -> T:
-    """A record from its fields."""
+    """A record from its fields; a field without a default must be there, though its reader may accept null."""
     declared: Any = kind
     readers, defaults = declared.READERS, declared._field_defaults
     found = {name: read(fields, name) for name, read in readers.items() if fields.there(name) or name not in defaults}

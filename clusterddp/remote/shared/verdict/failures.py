@@ -194,6 +194,7 @@ def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
 
 
 def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
+    """Classify one failed exit of a worker by its recorded exception and stderr, as if nobody had ended it."""
     key = "%d.%d" % (event.start, event.local_rank)
     recorded = node.errors.get(key + ".json")
     error = recorded or WorkerError()

@@ -125,7 +125,7 @@ def test_what_cannot_come_is_named_and_no_link_is_followed(host: FakeHost, tmp_p
 
 
 def test_only_what_changed_is_read_again(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusterddp.remote.shared.workdir.manifest.RACY", 0)
+    monkeypatch.setattr("clusterddp.remote.shared.workdir.manifest.RACY_INTERVAL", 0)
     write(host.workdir, a="1", b="2")
     tick(host)
     first = listed(host)["entries"]
