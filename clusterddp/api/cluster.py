@@ -173,6 +173,7 @@ class Cluster(ClusterHosts):
         return self._launcher(options.launcher).render(self, options)
 
     def _launcher(self, wanted: str | None = None) -> launcher.Launcher:
+        """Return the launcher of that name; None: the one that this shell or the inventory implies."""
         named = wanted or launcher.of_shell(self.inventory)
         return launcher.choose(named, [entry for entry in self.inventory.hosts if entry.role != "none"])
 
@@ -197,9 +198,9 @@ class Cluster(ClusterHosts):
         """Return what differs between two runs (ids or names), file by file if this project kept the code of both."""
         from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - only for `runs --diff`
 
-        found = self.list_runs()
-        one, other = (choose_run(found, reference, self.owner).record for reference in (a, b))
-        return differences(one, other), code_diff(self.project, one.code, other.code)
+        views = self.list_runs()
+        first, second = (choose_run(views, reference, self.owner).record for reference in (a, b))
+        return differences(first, second), code_diff(self.project, first.code, second.code)
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
         """Return the run of an id, a unique prefix, or a name; by default the live one, else (``reading``) the last.
@@ -338,7 +339,7 @@ class Cluster(ClusterHosts):
     def warm_servers(self) -> dict[str, int]:
         """Return the memory in bytes of the warm servers on the hosts that answer, by host."""
         return cleanup.preload_server_memory(
-            [one for one in find_runs.takers(self.inventory) if one.keeps_warm], self.connections.open
+            [one for one in find_runs.run_hosts(self.inventory) if one.keeps_warm], self.connections.open
         )
 
     def orphans(self) -> list[cleanup.Orphans]:
@@ -350,7 +351,7 @@ class Cluster(ClusterHosts):
         return leftovers.workdirs_beside(self)
 
     def environments(self, *, last_too: bool = False) -> list[EnvironmentFound]:
-        """Return the environments of locks on the hosts that answer, each with why `down` keeps it, if it does.
+        """Return the environments installed from lock files on the hosts that answer, each with why `down` keeps it.
 
         ``last_too``: the one this project used last is not kept either.
         """

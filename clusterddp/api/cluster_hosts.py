@@ -67,8 +67,9 @@ class ClusterHosts:
 
         ``writes``: a host whose state folder cannot be written is an error.
         """
-        wanted = (find_runs.takers(self.inventory) or self.inventory.submitting) if entries is None else entries
-        return self.connections.open_all(wanted, self.progress, writes=writes)
+        if entries is None:
+            entries = find_runs.run_hosts(self.inventory) or self.inventory.submitting
+        return self.connections.open_all(entries, self.progress, writes=writes)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
         """Record the unknown keys of ``errors``, which the user has compared; then the hosts can be connected."""

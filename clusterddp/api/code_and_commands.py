@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def reached(site: Site) -> list[Host]:
     """Return every node and spare, open; see ``Cluster.reached``."""
-    entries = find_runs.takers(site.inventory) or site.inventory.submitting
+    entries = find_runs.run_hosts(site.inventory) or site.inventory.submitting
     return answering.require_all(site.connections.open_all(entries, site.progress, writes=True), site.inventory)
 
 
 def install(site: Site, hosts: Iterable[Host], spread: str = "auto") -> None:
-    """Let the hosts that are to have the environment of a lock have it; from now on they use its interpreter."""
+    """Install the environment of a lock file on the hosts whose inventory names one; they then use its Python."""
     from clusterddp.environments import install as environments  # noqa: PLC0415 - only what starts programs installs
 
     environments.ensure([*hosts], site.project, site.notify, site.progress, spread=spread)
@@ -50,11 +50,11 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
 def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bool) -> Execution:
     """Begin a command on every node and spare as soon as it answers; see ``Cluster.execution``."""
     answering.nodes(site.inventory)
-    entries, connect = find_runs.takers(site.inventory), site.connections.open
+    entries, connect = find_runs.run_hosts(site.inventory), site.connections.open
     folders = answering.workdirs(entries, site.project)
-    asked = sync or (not command.bare and any(entry.environment for entry in entries))
-    hosts = [outcome.value for outcome in site.connect(entries) if outcome.value] if asked else []
-    if asked and not command.bare:
+    reach_first = sync or (not command.bare and any(entry.environment for entry in entries))
+    hosts = [outcome.value for outcome in site.connect(entries) if outcome.value] if reach_first else []
+    if reach_first and not command.bare:
         install(site, hosts)
     if sync:
         from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - only with sync

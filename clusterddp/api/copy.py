@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_view import RunView
     from clusterddp.sync.transfer.upload import ContentSource
 
-_AWAY = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
+_HOST_PATH = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,22 +51,22 @@ class Push:
 
 
 def push(
-    wanted: Push,
+    request: Push,
     project: Project,
     hosts: Callable[[], Sequence[Host]],
     notify: Callable[[str], None],
     progress: Callable[[str], None],
 ) -> tuple[Delivered, ...]:
     """Bring files to hosts, which are opened once the arguments are known to be valid."""
-    away = [one for one in wanted.sources if _AWAY.fullmatch(one) and not Path(one).exists()]
-    if away and len(wanted.sources) > 1:
-        raise UsageError(f"{away[0]} is the one source of a push", remedy="push them one by one")
-    dest = "" if away else chosen_files.destination_path(project, wanted.sources, wanted.dest)
+    on_host = [one for one in request.sources if _HOST_PATH.fullmatch(one) and not Path(one).exists()]
+    if on_host and len(request.sources) > 1:
+        raise UsageError(f"{on_host[0]} is the one source of a push", remedy="push them one by one")
+    dest = "" if on_host else chosen_files.destination_path(project, request.sources, request.dest)
     opened = hosts()
-    if away:
-        folder, chosen, source = _of_host(away[0], wanted.dest, opened, project, progress)
+    if on_host:
+        folder, chosen, source = _files_of_host(on_host[0], request.dest, opened, project, progress)
     else:
-        folder, chosen = chosen_files.read_sources(project, wanted.sources, dest, progress)
+        folder, chosen = chosen_files.read_sources(project, request.sources, dest, progress)
         source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
     for notice in chosen.notices:
         notify(notice)
@@ -76,24 +76,24 @@ def push(
         chosen.entries,
         folder=folder,
         workdir=project.workdir,
-        transfer=Transfer("pushing", progress, rate=wanted.rate),
-        overwrite=wanted.overwrite,
-        spread=TransferOptions(mode=wanted.spread, rate=wanted.rate, notify=notify),
+        transfer=Transfer("pushing", progress, rate=request.rate),
+        overwrite=request.overwrite,
+        spread=TransferOptions(mode=request.spread, rate=request.rate, notify=notify),
     )
 
 
-def _of_host(
-    word: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
+def _files_of_host(
+    source: str, dest: str | None, hosts: Sequence[Host], project: Project, progress: Callable[[str], None]
 ) -> tuple[str, chosen_files.ChosenFiles, ContentSource]:
     """Return the folder on the hosts, and the files of ``HOST:PATH`` for it."""
-    name, _, path = word.partition(":")
+    name, _, path = source.partition(":")
     host = next((host for host in hosts if host.name == name), None)
     if host is None:
-        raise UsageError(f"{word}: no such file, and no node or spare is called {name}")
+        raise UsageError(f"{source}: no such file, and no node or spare is called {name}")
     progress(f"looking at the files of {name}")
     found = list_host(host, host.entry.workdir or project.workdir, path)
     if not found.exists:
-        raise RunError(f"{word}: nothing is there")
+        raise RunError(f"{source}: nothing is there")
     destination = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
     prefix = destination.prefixes[0]
     entries = [
@@ -121,24 +121,24 @@ class Pull:
     overwrite: bool = False
 
 
-def pull(wanted: Pull, site: Site) -> Pulled:
+def pull(request: Pull, site: Site) -> Pulled:
     """Bring files of hosts here: those at a path, or what is new since a run's start."""
     managed = site.inventory.managed or not site.inventory.nodes
-    entries = () if managed else _entries(wanted, site)
-    view = _run_of(wanted, site, entries or site.inventory.submitting)
-    name = _folder_of(view) if view else posixpath.basename(str(wanted.what).rstrip("/"))
-    with _holder(site, view).files(site, _query(wanted, site, entries, view)) as (origins, failed):
+    entries = () if managed else _entries(request, site)
+    view = _named_run(request, site, entries or site.inventory.submitting)
+    name = _local_name(view) if view else posixpath.basename(str(request.what).rstrip("/"))
+    with _launcher_of_files(site, view).files(site, _query(request, site, entries, view)) as (origins, failed):
         if not origins:
             raise failed[0]
         transfer = Transfer("pulling", site.progress)
         site.progress("looking at the files there")
-        destination = partial(_destination, wanted, name)
-        done = collect(origins, lambda folder: destination(folder=folder), transfer, overwrite=wanted.overwrite)
+        destination = partial(_destination, request, name)
+        done = collect(origins, lambda folder: destination(folder=folder), transfer, overwrite=request.overwrite)
     return replace(done, errors=(*failed, *done.errors))
 
 
-def _holder(site: Site, view: RunView | None) -> Launcher:
-    """The launcher that knows where the files are: the run's or, for a path, that of the hosts."""
+def _launcher_of_files(site: Site, view: RunView | None) -> Launcher:
+    """Return the launcher that knows where the files are: the run's or, for a path, that of the hosts."""
     if view:
         return launcher.of_record(view.record)
     if site.inventory.logins and not site.inventory.nodes:
@@ -146,56 +146,56 @@ def _holder(site: Site, view: RunView | None) -> Launcher:
     return launcher.of_hosts(site.inventory)
 
 
-def _entries(wanted: Pull, site: Site) -> tuple[HostEntry, ...]:
+def _entries(request: Pull, site: Site) -> tuple[HostEntry, ...]:
     """Return the nodes and spares that the pull is from."""
     entries = site.inventory.nodes + site.inventory.spares
-    if wanted.hosts:
-        names = {entry.name for entry in site.inventory.limit(wanted.hosts).hosts}
+    if request.hosts:
+        names = {entry.name for entry in site.inventory.limit(request.hosts).hosts}
         entries = tuple(entry for entry in entries if entry.name in names)
     if not entries:
-        raise UsageError(f"--host {wanted.hosts}: no node or spare matches")
+        raise UsageError(f"--host {request.hosts}: no node or spare matches")
     return entries
 
 
-def _query(wanted: Pull, site: Site, entries: Sequence[HostEntry], view: RunView | None) -> FileQuery:
+def _query(request: Pull, site: Site, entries: Sequence[HostEntry], view: RunView | None) -> FileQuery:
     """Return the query that the launcher answers, as it knows where the files are."""
-    about = view or (find_runs.find_view(site) if wanted.ranks is not None else None)
+    view_of_ranks = view or (find_runs.find_view(site) if request.ranks is not None else None)
     return FileQuery(
-        path=None if view else str(wanted.what),
-        view=about,
+        path=None if view else str(request.what),
+        view=view_of_ranks,
         entries=entries,
-        pattern=wanted.hosts,
-        names=None if about is None or wanted.ranks is None else _holding(wanted.ranks, about),
+        pattern=request.hosts,
+        names=None if view_of_ranks is None or request.ranks is None else _hosts_of_ranks(request.ranks, view_of_ranks),
         last_run=lambda: find_runs.find_view(site),
     )
 
 
-def _run_of(wanted: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView | None:
+def _named_run(request: Pull, site: Site, entries: Sequence[HostEntry]) -> RunView | None:
     """Return the run that the pull names; None if it names a path."""
-    if wanted.run is None and wanted.what is None:
+    if request.run is None and request.what is None:
         return find_runs.find_view(site)
-    if wanted.run is None and ("/" in str(wanted.what) or str(wanted.what).startswith((".", "~"))):
+    if request.run is None and ("/" in str(request.what) or str(request.what).startswith((".", "~"))):
         return None
-    reference = wanted.run or wanted.what
-    found = find_runs.list_runs(site, Wanted(reference=reference, brief=True))
-    exact = [view for view in found if reference in (view.run, view.record.name)]
-    if wanted.run is not None:
+    reference = request.run or request.what
+    views = find_runs.list_runs(site, Wanted(reference=reference, brief=True))
+    exact = [view for view in views if reference in (view.run, view.record.name)]
+    if request.run is not None:
         if not exact:
             remedy = "`clusterddp runs --all` lists them; the beginning of an id is not enough here"
             raise RunError(f"no run is called {reference}", remedy=remedy)
         return exact[-1]
     if not exact:
         return None
-    usual = site.project.workdir
-    hosts = [one.value for one in site.connect(entries) if one.value]
-    if any(fanout.values(fanout.each(hosts, lambda one: exists(one, one.entry.workdir or usual, str(reference))))):
+    workdir = site.project.workdir
+    hosts = [host.value for host in site.connect(entries) if host.value]
+    if any(fanout.values(fanout.each(hosts, lambda host: exists(host, host.entry.workdir or workdir, str(reference))))):
         raise UsageError(
             f"{reference} is a run, and a path in the workdir", remedy=f"write ./{reference}, or --run {reference}"
         )
     return exact[-1]
 
 
-def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
+def _hosts_of_ranks(ranks: Sequence[int], view: RunView) -> set[str]:
     """Return the hosts that held these ranks."""
     hosts = {host.name: host.ranks for host in view.hosts()}
     missing = set(ranks).difference(*hosts.values())
@@ -204,18 +204,18 @@ def _holding(ranks: Sequence[int], view: RunView) -> set[str]:
     return {name for name, held in hosts.items() if set(held).intersection(ranks)}
 
 
-def _folder_of(view: RunView) -> str:
-    """Return the name of the folder here: the run's, as hosts report it, if that cannot lie outside the destination."""
+def _local_name(view: RunView) -> str:
+    """Return the name of the folder here: the run's name, or its id if the name could lead out of the destination."""
     plain = "/" not in view.name and not view.name.startswith(".") and view.name.isprintable()
     return view.name if plain else view.run
 
 
-def _destination(wanted: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
+def _destination(request: Pull, name: str, *, folder: bool) -> tuple[Path, str]:
     """Return the folder here, and the name of a single file: the destination itself, or below one with a slash."""
-    dest = wanted.dest or ""
+    dest = request.dest or ""
     below = not dest or dest in (".", "..") or dest.endswith(("/", "/.", "/.."))
     if folder:
-        contents = str(wanted.what or "").endswith("/") and dest
+        contents = str(request.what or "").endswith("/") and dest
         return Path(dest) / name if below and not contents else Path(dest), ""
     if below or Path(dest).is_dir():
         return Path(dest), name

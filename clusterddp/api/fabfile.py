@@ -38,15 +38,15 @@ def _put(line: str) -> None:
     sys.stdout.write(f"{one_line(line)}\n")
 
 
-def _together(body: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Make a task of a function of several connections and its own arguments; it may return an exit code."""
-    gathered: list[Connection] = []
-    given: dict[str, Any] = {}
+def _once_for_all_hosts(body: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Make ``fab`` tasks of ``body``: one collects each host's connection, one then calls it once with all of them."""
+    connections: list[Connection] = []
+    task_arguments: dict[str, Any] = {}
 
     @task(name=f"{body.__name__}-on-all")  # type: ignore[untyped-decorator]
     def work(_context: object) -> None:
-        hosts, arguments = list(gathered), dict(given)
-        gathered.clear()
+        hosts, arguments = list(connections), dict(task_arguments)
+        connections.clear()
         try:
             code = body(hosts, **arguments)
         except ClusterddpError as error:
@@ -62,57 +62,58 @@ def _together(body: Callable[..., int | None]) -> Callable[..., int | None]:
     def gather(context: object, **arguments: Any) -> None:
         if not isinstance(context, Connection):
             raise Exit("clusterddp: no host is given; write `fab -H gpu00,gpu01 …`", 2)
-        gathered.append(context)
-        given.update(arguments)
+        connections.append(context)
+        task_arguments.update(arguments)
 
     namespace.add_task(gather)
     return body
 
 
 def _variables(hosts: Hosts) -> dict[str, Any]:
+    """Return the hosts' inventory variables, which Fabric's configuration holds."""
     return dict(hosts[0].config.get("clusterddp") or {})
 
 
-@_together
+@_once_for_all_hosts
 def facts(hosts: Hosts) -> None:
     """What the hosts are: cores, memory, GPUs, torch."""
-    for name, one in tasks.facts(hosts, **_variables(hosts)).items():
-        torch = one.torch.version if one.torch else "-"
-        _put(
-            f"{name}: {one.hostname}, {counted(one.cores, 'core')}, {(one.memory_bytes or 0) >> 30} GiB, torch {torch}"
-        )
+    for name, host_facts in tasks.facts(hosts, **_variables(hosts)).items():
+        torch = host_facts.torch.version if host_facts.torch else "-"
+        cores, memory = counted(host_facts.cores, "core"), f"{(host_facts.memory_bytes or 0) >> 30} GiB"
+        _put(f"{name}: {host_facts.hostname}, {cores}, {memory}, torch {torch}")
 
 
-@_together
+@_once_for_all_hosts
 def doctor(hosts: Hosts, only: str = "", skip: str = "") -> int:
     """Whether a job would run on them; the findings that are not well."""
-    found = tasks.doctor(hosts, only=_words(only), skip=_words(skip), **_variables(hosts))
-    for one in found.results:
-        if one.verdict not in ("pass", "skipped"):
+    diagnosis = tasks.doctor(hosts, only=_split_names(only), skip=_split_names(skip), **_variables(hosts))
+    for result in diagnosis.results:
+        if result.verdict not in ("pass", "skipped"):
             _put(
-                f"{one.verdict}: {one.name}: {','.join(one.hosts)}: {one.message}" + (f"; {one.fix}" if one.fix else "")
+                f"{result.verdict}: {result.name}: {','.join(result.hosts)}: {result.message}"
+                + (f"; {result.fix}" if result.fix else "")
             )
-    return int(found.verdict == "fail")
+    return int(diagnosis.verdict == "fail")
 
 
-@_together
+@_once_for_all_hosts
 def sync(hosts: Hosts) -> None:
     """Bring the project's code to them."""
-    found = tasks.sync(hosts, **_variables(hosts))
-    _put(f"code {found.digest[:12]} is on {counted(len(found.hosts), 'host')}")
+    result = tasks.sync(hosts, **_variables(hosts))
+    _put(f"code {result.digest[:12]} is on {counted(len(result.hosts), 'host')}")
 
 
-@_together
+@_once_for_all_hosts
 def pull(hosts: Hosts, what: str = "", to: str = "") -> int:
     """Bring files of the hosts here; ``what``: a path below the workdir, or the id or name of a run for its files."""
-    found = tasks.pull(hosts, what or None, to or None, **_variables(hosts))
-    _put(f"{counted(found.files, 'file is', 'files are')} in {found.folder}")
-    for error in found.errors:
+    pulled = tasks.pull(hosts, what or None, to or None, **_variables(hosts))
+    _put(f"{counted(pulled.files, 'file is', 'files are')} in {pulled.folder}")
+    for error in pulled.errors:
         _put(str(error))
-    return int(not found.whole)
+    return int(not pulled.whole)
 
 
-@_together
+@_once_for_all_hosts
 def exec_(hosts: Hosts, command: str) -> int:
     """Run a command, a text for the shell, as a worker would."""
     ends = tasks.exec(hosts, shell=command, **_variables(hosts))
@@ -124,13 +125,13 @@ def exec_(hosts: Hosts, command: str) -> int:
     return max(end.code for end in ends)
 
 
-@_together
+@_once_for_all_hosts
 def start(hosts: Hosts, script: str, args: str = "") -> None:
     """Start a script by torchrun, one run on all of them; prints the run's id."""
     _put(tasks.start(hosts, script, shlex.split(args), **_variables(hosts)))
 
 
-@_together
+@_once_for_all_hosts
 def logs(hosts: Hosts, run: str = "", follow: bool = False) -> None:  # noqa: FBT001, FBT002 - a flag of the task
     """The lines of a run, labelled by rank."""
     for line in tasks.logs(hosts, run or None, follow=follow, **_variables(hosts)):
@@ -138,13 +139,13 @@ def logs(hosts: Hosts, run: str = "", follow: bool = False) -> None:  # noqa: FB
         _put(f"[{whose}] {line.text}")
 
 
-@_together
+@_once_for_all_hosts
 def status(hosts: Hosts, run: str = "") -> None:
     """The status object of a run, as JSON."""
     sys.stdout.write(json.dumps(tasks.status(hosts, run or None, **_variables(hosts)), indent=1) + "\n")
 
 
-@_together
+@_once_for_all_hosts
 def stop(hosts: Hosts, run: str) -> int:
     """End a run on its hosts, with each one's proof."""
     proofs = tasks.stop(hosts, run, **_variables(hosts))
@@ -153,5 +154,6 @@ def stop(hosts: Hosts, run: str) -> int:
     return int(not all(proof.proved_empty for proof in proofs))
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
+    """Split ``a,b``."""
     return tuple(filter(None, text.split(",")))

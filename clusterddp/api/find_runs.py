@@ -1,4 +1,4 @@
-"""Find runs on the hosts of a cluster: all, those of a query, or the one that a command refers to."""
+"""Find runs on the hosts of a cluster: all, those of a query, or the one that a command names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
 
 
-def takers(inventory: Inventory) -> tuple[HostEntry, ...]:
+def run_hosts(inventory: Inventory) -> tuple[HostEntry, ...]:
     """Return the hosts on which runs may be: nodes and spares."""
     return inventory.nodes + inventory.spares
 
@@ -26,7 +26,7 @@ def takers(inventory: Inventory) -> tuple[HostEntry, ...]:
 def list_runs(site: Site, wanted: Wanted = BRIEF) -> list[RunView]:
     """Return every run that hosts know of, or those ``wanted``, oldest first."""
     replaced = local_cache.replaced_hosts(site.project, wanted.reference)  # were off at its start, and are not in it
-    hosts = [one.name for one in takers(site.inventory) if one.name not in replaced] if replaced else None
+    hosts = [one.name for one in run_hosts(site.inventory) if one.name not in replaced] if replaced else None
     nodes, silent = gather(site, "", hosts, wanted)
     begun = local_cache.recent_starts(site.project) if silent else ()
     return run_views(nodes, silent, local_cache.finished_runs(site.project), begun)

@@ -34,12 +34,12 @@ def down(
 ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
     """Stop runs, and remove what is old from every host; see ``Cluster.down``."""
     entries, connect = launcher.hosts_with_files(site), site.connections.open
-    runs = _left(site) if views is None else views
+    runs = _runs_to_stop(site) if views is None else views
     proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
-    removed = named_workdirs.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
-    gone = removal.remove(entries, connect, environments)
+    folders_removed = named_workdirs.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
+    removed = removal.remove(entries, connect, environments)
     cleaned = [
-        replace(cleaned, beside=removed.get(cleaned.host), environments=gone.get(cleaned.host))
+        replace(cleaned, beside=folders_removed.get(cleaned.host), environments=removed.get(cleaned.host))
         for one in launcher.launchers(site)
         for cleaned in cleanup.clean(
             one.hosts_with_files(site), connect, site.project.known_id, one.clean_operation, purge=purge
@@ -58,7 +58,7 @@ def workdirs_beside(site: Site) -> list[WorkdirBeside]:
 
 
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
-    """Return the environments of locks on the hosts that answer; see ``Cluster.environments``."""
+    """Return the environments installed from lock files on the hosts that answer; see ``Cluster.environments``."""
     hosts, project, now = launcher.hosts_with_files(site), site.project.known_id, time.time_ns()
     return removal.list_environments(hosts, site.connections.open, project, now, site.notify, last_too=last_too)
 
@@ -68,11 +68,11 @@ def held(site: Site) -> list[Holdings]:
     return holdings.list_holdings(launcher.hosts_with_files(site), site.connections.open, site.project)
 
 
-def _left(site: Site) -> list[RunView]:
+def _runs_to_stop(site: Site) -> list[RunView]:
     """Return this project's runs that live or have left processes."""
-    left = {found.run for found in orphans(site)}
-    own = [view for view in find_runs.list_runs(site) if find_runs.owner(site.project).shares_project(view)]
-    return [view for view in own if view.live or view.run in left]
+    with_processes = {found.run for found in orphans(site)}
+    views = [view for view in find_runs.list_runs(site) if find_runs.owner(site.project).shares_project(view)]
+    return [view for view in views if view.live or view.run in with_processes]
 
 
 def orphans(site: Site) -> list[cleanup.Orphans]:
@@ -87,6 +87,6 @@ def orphans(site: Site) -> list[cleanup.Orphans]:
 def remove_everything(site: Site, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
     """Remove all that hosts hold of ours in this account; see ``Cluster.remove_everything``."""
     holdings.refuse_live(shown)
-    gone = holdings.remove(launcher.hosts_with_files(site), site.connections.open, site.project, shown)
+    removed = holdings.remove(launcher.hosts_with_files(site), site.connections.open, site.project, shown)
     site.connections.close_hosts()  # the helpers' own code is gone
-    return gone
+    return removed

@@ -43,19 +43,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("clusterddp")
 
 
-class _Over(Connector):
-    """A connector over given connections, by the hosts' names; they stay open."""
+class _GivenConnections(Connector):
+    """A Connector that uses the caller's Fabric connections, found by the hosts' names, and leaves them open."""
 
     def __init__(self, connections: Iterable[Connection]) -> None:
         super().__init__()
-        self._given = {one.original_host: one for one in connections}
+        self._by_name = {one.original_host: one for one in connections}
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
         """Run the command over the host's connection."""
-        return self.over(self._given[entry.name], command)
+        return self.over(self._by_name[entry.name], command)
 
 
-class _ClusterOver(Cluster):
+class _ClusterOverConnections(Cluster):
     """A Cluster whose hosts are reached over the caller's connections."""
 
     def __init__(self, connections: Sequence[Connection], **variables: Any) -> None:
@@ -63,7 +63,7 @@ class _ClusterOver(Cluster):
         names = tuple(entry.name for entry in entries)
         super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
         self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
-        self.connections = Connections(_Over(connections), self._tell)
+        self.connections = Connections(_GivenConnections(connections), self._tell)
         self._open = self.connections.open
 
 
@@ -77,17 +77,18 @@ def cluster(hosts: Hosts, **variables: Any) -> Cluster:
 
     ``variables`` are fields of HostEntry, such as ``python`` or ``state``, for all of them.
     """
-    return _ClusterOver(list(hosts) if _are_several(hosts) else [hosts], **variables)
+    return _ClusterOverConnections(list(hosts) if _are_several(hosts) else [hosts], **variables)
 
 
 def _are_several(hosts: Any) -> bool:
+    """Whether it is a collection of connections rather than a single one."""
     return not hasattr(hosts, "original_host")
 
 
 @contextlib.contextmanager
 def host(connection: Connection, **variables: Any) -> Iterator[Host]:
     """Yield a Host over the connection, for operations of one's own."""
-    with Host.open(_entry(connection, variables), _Over([connection])) as opened:
+    with Host.open(_entry(connection, variables), _GivenConnections([connection])) as opened:
         yield opened
 
 

@@ -35,7 +35,7 @@ def act(
     words: tuple[str, ...],
 ) -> int:
     """Find rank 0, then print its address or start COMMAND; return the exit code."""
-    program = _program(words, as_json=as_json)
+    program = _find_program(words, as_json=as_json)
     options = DiscoverOptions(
         id=identity,
         rank=rank,
@@ -43,13 +43,13 @@ def act(
         timeout=timeout,
         interface=interface,
         port=port,
-        key=_key(key_file),
+        key=_read_key(key_file),
     )
-    signal.signal(signal.SIGTERM, _as_ctrl_c)  # a pod's first process would ignore it
+    signal.signal(signal.SIGTERM, _raise_interrupt)  # a pod's first process would ignore it
     found = discover(options, say)
     values = {"MASTER_ADDR": found.master_addr, "MASTER_PORT": str(found.master_port), "LOCAL_ADDR": found.local_addr}
     if program:
-        _become(program, words, {**values, **torchrun_env(options, found)})
+        _exec_program(program, words, {**values, **torchrun_env(options, found)})
     if as_json:
         fields = {"id": identity, "rank": rank, "world_size": world_size, "master_addr": found.master_addr}
         click.echo(json.dumps({**fields, "master_port": found.master_port, "local_addr": found.local_addr}))
@@ -58,12 +58,13 @@ def act(
     return 0
 
 
-def _as_ctrl_c(number: int, _: object) -> NoReturn:
+def _raise_interrupt(number: int, _: object) -> NoReturn:
+    """Signal handler that acts as Ctrl-C."""
     raise KeyboardInterrupt(number)
 
 
-def _program(words: tuple[str, ...], *, as_json: bool) -> str | None:
-    """Return COMMAND's file, or None without one; checked before anything is searched."""
+def _find_program(words: tuple[str, ...], *, as_json: bool) -> str | None:
+    """Return the path of COMMAND's program; None without a COMMAND. Raises UsageError if there is no such program."""
     if not words:
         return None
     if as_json:
@@ -74,7 +75,7 @@ def _program(words: tuple[str, ...], *, as_json: bool) -> str | None:
     return program
 
 
-def _key(file: Path | None) -> bytes | None:
+def _read_key(file: Path | None) -> bytes | None:
     """Return the key of the file, else of the environment; a command line could be read by all on the machine."""
     if file is None:
         return os.environb.get(KEY_VARIABLE.encode()) or None
@@ -87,7 +88,8 @@ def _key(file: Path | None) -> bytes | None:
     return key
 
 
-def _become(program: str, words: tuple[str, ...], values: Mapping[str, str]) -> NoReturn:
+def _exec_program(program: str, words: tuple[str, ...], values: Mapping[str, str]) -> NoReturn:
+    """Replace this process by COMMAND, with ``values`` in its environment and without the key."""
     env = {**os.environ, **values}
     env.pop(KEY_VARIABLE, None)
     for name in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a new program would go on doing so

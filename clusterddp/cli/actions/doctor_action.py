@@ -42,16 +42,18 @@ def act(
     html: Path | None,
     explain: Path | None,
     arguments: tuple[str, ...],
-    **where: Any,
+    **where: Any,  # the remaining options of `Cluster.doctor`: launcher, partition, …
 ) -> int:
     """Judge the hosts and print the result; or list the checks, or explain a log. Return the exit code."""
     if explain:
         return _explain(explain, as_json=as_json)
     if html and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
-    _refuse_mixed(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
+    _refuse_contradictions(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
     names = option_checks.split_names(only), option_checks.split_names(skip)
-    checks = select(*names, bench=bench or listing, launchers=LAUNCHERS)  # with which launcher is not known yet
+    checks = select(
+        *names, bench=bench or listing, launchers=LAUNCHERS
+    )  # for all launchers: which one is used is not known yet
     if listing:
         for check in checks:
             click.echo(f"{check.name}\t{check.category}\t{check.title}")
@@ -60,55 +62,57 @@ def act(
 
     with open_cluster(inventory, limit, starts=True) as cluster, Progress() as progress:
         cluster.progress = progress.show
-        found = cluster.doctor(only=names[0], skip=names[1], bench=bench, **where)
+        diagnosis = cluster.doctor(only=names[0], skip=names[1], bench=bench, **where)
     if html:
-        _write_page(found, html)
-    _show(found, as_json=as_json, verbose=verbose)
+        _write_page(diagnosis, html)
+    _print_diagnosis(diagnosis, as_json=as_json, verbose=verbose)
     if fix:
-        return fix_by_playbooks(found.results, cluster.inventory, arguments, yes=yes)
-    return EXIT_FAILED if found.verdict == "fail" or (strict and found.verdict != "pass") else 0
+        return fix_by_playbooks(diagnosis.results, cluster.inventory, arguments, yes=yes)
+    return EXIT_FAILED if diagnosis.verdict == "fail" or (strict and diagnosis.verdict != "pass") else 0
 
 
-def _show(found: Diagnosis, *, as_json: bool, verbose: bool) -> None:
+def _print_diagnosis(diagnosis: Diagnosis, *, as_json: bool, verbose: bool) -> None:
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1))
+        click.echo(json.dumps(diagnosis.to_json(), indent=1))
         return
-    print_doctor(found.results, verbose=verbose)
-    print_pairs(found.pairs, verbose=verbose)
-    if found.evidence.bench:
-        print_bench(found.evidence.bench)
-    print_summary(found.results)
+    print_doctor(diagnosis.results, verbose=verbose)
+    print_pairs(diagnosis.pairs, verbose=verbose)
+    if diagnosis.evidence.bench:
+        print_bench(diagnosis.evidence.bench)
+    print_summary(diagnosis.results)
 
 
-def _refuse_mixed(*, fix: bool, yes: bool, as_json: bool, arguments: tuple[str, ...]) -> None:
+def _refuse_contradictions(*, fix: bool, yes: bool, as_json: bool, arguments: tuple[str, ...]) -> None:
+    """Refuse options of --fix without it, and --fix with --json."""
     if (arguments or yes) and not fix:
         raise UsageError(f"{arguments[0] if arguments else '--yes'} belongs behind --fix")
     if fix and as_json:
         raise UsageError("--fix with --json: Ansible's own output is no JSON", remedy="leave one out")
 
 
-def _write_page(found: Diagnosis, path: Path) -> None:
+def _write_page(diagnosis: Diagnosis, path: Path) -> None:
     when = datetime.now(tz=timezone.utc).astimezone().isoformat(sep=" ", timespec="minutes")
     try:
-        path.write_text(doctor_page(found, f"clusterddp {__version__}, {when}"), encoding="utf-8")
+        path.write_text(doctor_page(diagnosis, f"clusterddp {__version__}, {when}"), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--html {path}: {error.strerror}", remedy="name a file that can be written") from error
     say(f"wrote {path}")
 
 
 def _explain(path: Path, *, as_json: bool) -> int:
+    """Print the known messages in a log file, with cause and remedy; return the exit code."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        found = explain(lines)
+        messages = explain(lines)
     if as_json:
-        click.echo(json.dumps([one.to_json() for one in found], indent=1))
+        click.echo(json.dumps([message.to_json() for message in messages], indent=1))
         return 0
-    if not found:
+    if not messages:
         say(f"{path}: no known message in it")
-    for one in found:
-        times = f" ({one.count} times)" if one.count > 1 else ""
-        put(f"{path}:{one.line}: {one.known.name}{times}: {one.known.cause}")
-        put(f"    {one.text}")
-        put(f"    fix: {one.known.remedy}")
-        if one.known.check:
-            put(f"    check: {one.known.check}")
+    for message in messages:
+        times = f" ({message.count} times)" if message.count > 1 else ""
+        put(f"{path}:{message.line}: {message.known.name}{times}: {message.known.cause}")
+        put(f"    {message.text}")
+        put(f"    fix: {message.known.remedy}")
+        if message.known.check:
+            put(f"    check: {message.known.check}")
     return 0

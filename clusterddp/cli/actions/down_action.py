@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.run_view import RunView
 
-_STAYS = "--environments removes those that are not used"
+_UNUSED_HINT = "--environments removes those that are not used"  # said of those without another reason to stay
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,97 +44,99 @@ class Options:
 
     @property
     def flags(self) -> list[str]:
-        """Those that were given, as they are typed."""
+        """The options that were given, as they are typed."""
         return [f"--{name}" for name, on in asdict(self).items() if on]
 
 
 def act(inventory: Path | None, limit: str | None, **options: bool) -> int:
     """Stop and remove, after a question; return the exit code."""
-    given = Options(**options)
-    if not given.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+    options_given = Options(**options)
+    if not options_given.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
-    others = [flag for flag in given.flags if flag not in {"--everything", "--yes"}]
-    if given.everything and others:
+    others = [flag for flag in options_given.flags if flag not in {"--everything", "--yes"}]
+    if options_given.everything and others:
         raise UsageError(f"--everything with {others[0]}: it removes that too", remedy=f"leave out {others[0]}")
     # as typed: without an option it would remove less, without --limit more
-    again = shlex.join(["clusterddp", "down", *(["--limit", limit] if limit else []), *given.flags])
+    retry_command = shlex.join(["clusterddp", "down", *(["--limit", limit] if limit else []), *options_given.flags])
     with open_cluster(inventory, limit) as cluster:
-        if given.everything:
-            return _remove_everything(cluster, again, yes=given.yes, whole=limit is None)
-        return _remove_old(cluster, again, given)
+        if options_given.everything:
+            return _remove_everything(cluster, retry_command, yes=options_given.yes, all_hosts=limit is None)
+        return _remove_old(cluster, retry_command, options_given)
 
 
-def _remove_old(cluster: Cluster, again: str, given: Options) -> int:
-    live = _announce(cluster, purge=given.purge)
+def _remove_old(cluster: Cluster, retry_command: str, given: Options) -> int:
+    """Stop this project's runs and remove old files, after a question; return the exit code."""
+    live = _announce_runs(cluster, purge=given.purge)
     folders = _announce_workdirs(cluster, live) if given.workdirs else []
-    found = cluster.environments(last_too=given.purge and given.environments)
-    going = announce_environments(found) if given.environments else []
+    environments = cluster.environments(last_too=given.purge and given.environments)
+    removable = announce_environments(environments) if given.environments else []
     held = cluster.holdings()
-    if not live and not given.purge and not folders and not going:
+    if not live and not given.purge and not folders and not removable:
         say("no run of this project is live on these hosts; only what is old is removed")
     elif not given.yes:
         click.confirm("clusterddp: go on?", err=True, abort=True)
-    proofs, cleaned = cluster.down(live, purge=given.purge, workdirs=folders, environments=going)
+    proofs, cleaned = cluster.down(live, purge=given.purge, workdirs=folders, environments=removable)
     codes = [report_proofs(view.run, proofs[view.run]) for view in live]
     workdir = cluster.project.workdir.removeprefix("~") if cluster.project.known_id else ""
-    left = [replace(one, stays=one.stays or _STAYS) for one in found if one not in going]
-    rows = rows_of_cleanup(cleaned, again)
+    left = [replace(env, stays=env.stays or _UNUSED_HINT) for env in environments if env not in removable]
+    rows = rows_of_cleanup(cleaned, retry_command)
     if not rows:
         say(f"nothing to remove on {counted(len(cleaned), 'host')}")
     rows += rows_that_stay(held, left, cleaned, workdir=workdir, stopped=proofs)
     if rows:
         print_rows(rows)
-    return max([*codes, *(int(_failed(host)) for host in cleaned)], default=0)
+    return max([*codes, *(int(_has_failed(host)) for host in cleaned)], default=0)
 
 
-def _remove_everything(cluster: Cluster, again: str, *, yes: bool, whole: bool) -> int:
-    """Show all that hosts hold of ours in this account, ask, and remove it; ``whole``: no host was left out."""
+def _remove_everything(cluster: Cluster, retry_command: str, *, yes: bool, all_hosts: bool) -> int:
+    """Show all that hosts hold of ours in this account, ask, and remove it; ``all_hosts``: no host was left out."""
     held = cluster.holdings()
     print_rows(rows_of_holdings(held))
     refuse_live(held)
     if not yes:
         say("what exists only there is lost: `clusterddp pull` brings it here before")
         click.confirm("clusterddp: remove all of it?", err=True, abort=True)
-    gone = cluster.remove_everything(held)
-    print_rows(rows_of_everything(gone, held, again))
-    failed = [host for host in held if host.error] + [host for host in gone if host.error or host.left]
+    removed = cluster.remove_everything(held)
+    print_rows(rows_of_everything(removed, held, retry_command))
+    failed = [host for host in held if host.error] + [host for host in removed if host.error or host.left]
     chosen = cluster.project.remembered
-    if whole and not failed and chosen.inventory and chosen.inventory == cluster.inventory.path:
+    if all_hosts and not failed and chosen.inventory and chosen.inventory == cluster.inventory.path:
         cluster.project.remember(None, None)
         say(f"{chosen.inventory} is forgotten, so that no command reaches these hosts; `clusterddp up` begins anew")
     return int(bool(failed))
 
 
-def _failed(host: Cleaned) -> bool:
+def _has_failed(host: Cleaned) -> bool:
+    """Whether anything that was to be removed from the host is still there."""
     beside = host.beside and (host.beside.error or host.beside.kept)
     return bool(host.error or beside or (host.environments and host.environments.error))
 
 
-def _announce(cluster: Cluster, *, purge: bool) -> list[RunView]:
-    """Say what will be stopped and removed, and what not; return the runs to stop."""
-    left = {found.run for found in cluster.orphans()}
-    found = [view for view in cluster.list_runs() if view.live or view.run in left]
-    mine = [view for view in found if cluster.owner.shares_project(view)]
-    for view in found:
-        if view in mine:
+def _announce_runs(cluster: Cluster, *, purge: bool) -> list[RunView]:
+    """Print which runs will be stopped and removed, and which go on; return the runs to stop."""
+    runs_with_processes = {orphans.run for orphans in cluster.orphans()}
+    views = [view for view in cluster.list_runs() if view.live or view.run in runs_with_processes]
+    to_stop = [view for view in views if cluster.owner.shares_project(view)]
+    for view in views:
+        if view in to_stop:
             hosts = len(view.record.hosts)
             what = "run" if view.live else "what is left of run"
-            say(f"will be stopped: {what} {_named(view)} on {counted(hosts, 'host')}")
+            say(f"will be stopped: {what} {_run_name(view)} on {counted(hosts, 'host')}")
         else:
             whose = "your run of" if cluster.owner.owns(view) else f"a run of {view.record.operator}, in"
-            say(f"goes on: {_named(view)}, {whose} another project ({view.record.label})")
+            say(f"goes on: {_run_name(view)}, {whose} another project ({view.record.label})")
     if purge:
         say("will be removed: the output and the run dirs of every ended run of this project")
-    return mine
+    return to_stop
 
 
 def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[WorkdirBeside]:
     """Say which folders beside the project's will be removed, and which not; return the former."""
-    going = []
-    stopped = {view.run for view in stopping}
+    removable = []
+    stopping_ids = {view.run for view in stopping}
     found = cluster.workdirs_beside()
     for folder in found:
-        others = [run for run in folder.live if run not in stopped]
+        others = [run for run in folder.live if run not in stopping_ids]
         size = human_size(folder.bytes)
         written = f"written {_days_ago(folder.written)}" if folder.written else "no file in it"
         what = f"{folded_names(folder.hosts)}: {folder.path} ({size}, {written})"
@@ -142,26 +144,26 @@ def _announce_workdirs(cluster: Cluster, stopping: Sequence[RunView]) -> list[Wo
             say(f"stays: {what}: run {', '.join(others)} is live in it")
         else:
             say(f"will be removed with all that is in it: {what}")
-            going.append(folder)
+            removable.append(folder)
     if not found:
         say("no folder beside the project's on these hosts")
-    return going
+    return removable
 
 
-def announce_environments(found: Sequence[EnvironmentFound]) -> list[EnvironmentFound]:
-    """Say which environments of locks are on the hosts, and which will be removed; return the latter."""
-    alike: dict[tuple[str, str, str, str], list[EnvironmentFound]] = {}
-    for one in found:
-        when = f"used {_days_ago(one.used / 1e9)}" if one.used else "never used"
-        alike.setdefault((one.ident, one.lock, when, one.stays), []).append(one)
-    for (ident, lock, when, stays), some in alike.items():
+def announce_environments(environments: Sequence[EnvironmentFound]) -> list[EnvironmentFound]:
+    """Print the environments installed from lock files, and why each stays or goes; return those that go."""
+    groups: dict[tuple[str, str, str, str], list[EnvironmentFound]] = {}
+    for environment in environments:
+        when = f"used {_days_ago(environment.used / 1e9)}" if environment.used else "never used"
+        groups.setdefault((environment.ident, environment.lock, when, environment.stays), []).append(environment)
+    for (ident, lock, when, stays), group in groups.items():
         what = f"environment {ident[:4]} of {lock}" if lock else f"environment {ident[:4]}, never finished"
-        size = human_size(max(one.bytes for one in some))
-        line = f"{folded_names([one.host for one in some])}: {what} ({size}, {when})"
+        size = human_size(max(environment.bytes for environment in group))
+        line = f"{folded_names([environment.host for environment in group])}: {what} ({size}, {when})"
         say(f"stays: {line}: {stays}" if stays else f"will be removed: {line}")
-    if not found:
+    if not environments:
         say("no environment of a lock on these hosts")
-    return [one for one in found if not one.stays]
+    return [environment for environment in environments if not environment.stays]
 
 
 def _days_ago(seconds: float) -> str:
@@ -169,6 +171,6 @@ def _days_ago(seconds: float) -> str:
     return "today" if days == 0 else f"{counted(days, 'day')} ago"
 
 
-def _named(view: RunView) -> str:
+def _run_name(view: RunView) -> str:
     name = view.record.name
     return f"{view.run} ({name})" if name else view.run

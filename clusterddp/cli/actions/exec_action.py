@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
     from clusterddp.shell import Executed, Execution
 
-_OF_A_SHELL = re.compile(r"[\s|&;<>$`]")
+_SHELL_SYNTAX = re.compile(r"[\s|&;<>$`]")
 _INDENT = b"  "  # of the lines of an output below its header
 
 
@@ -48,43 +48,43 @@ def act(
     """Run the command and show its output; return the exit code."""
     if gather and as_json:
         raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
-    _refuse_line(argv)
-    wanted = Command(argv=argv, shell=shell, bare=bare, timeout=timeout)
+    _refuse_shell_line(argv)
+    command = Command(argv=argv, shell=shell, bare=bare, timeout=timeout)
     source = None if sys.stdin.isatty() else sys.stdin.buffer
-    show = gathered if gather else in_json if as_json else live
+    show = show_gathered if gather else show_json if as_json else show_live
     with open_cluster(inventory, limit, starts=True) as cluster:
         interrupts.treat_as_ctrl_c(signal.SIGTERM)
-        with cluster.execution(wanted, given=source, sync=sync) as execution:
+        with cluster.execution(command, given=source, sync=sync) as execution:
             return show(execution)
 
 
-def _refuse_line(argv: tuple[str, ...]) -> None:
-    """Refuse a whole command line in one word, which would be looked for as a program of that name."""
-    if len(argv) != 1 or not _OF_A_SHELL.search(argv[0]) or re.fullmatch(r"/[^|&;<>$`]*", argv[0]):
+def _refuse_shell_line(argv: tuple[str, ...]) -> None:
+    """Refuse a shell's command line given as one word, which would be taken for a program's name."""
+    if len(argv) != 1 or not _SHELL_SYNTAX.search(argv[0]) or re.fullmatch(r"/[^|&;<>$`]*", argv[0]):
         return
-    right = shlex.join(["clusterddp", "exec", "--shell", argv[0]])
-    raise UsageError(f"{argv[0]!r} is one word, so it would be a program's name", remedy=f"write `{right}`")
+    corrected = shlex.join(["clusterddp", "exec", "--shell", argv[0]])
+    raise UsageError(f"{argv[0]!r} is one word, so it would be a program's name", remedy=f"write `{corrected}`")
 
 
-def live(execution: Execution) -> int:
-    """Show lines as they come."""
-    return _told(execution, _drawn(execution, renderer_for(sys.stdout.buffer)))
+def show_live(execution: Execution) -> int:
+    """Show lines as they come; return the exit code, as the next two do."""
+    return _report_ends(execution, _draw_output(execution, renderer_for(sys.stdout.buffer)))
 
 
-def in_json(execution: Execution) -> int:
+def show_json(execution: Execution) -> int:
     """Show a JSON object a line, and at the end one for each host."""
-    code = _drawn(execution, OutputRenderer())
+    code = _draw_output(execution, OutputRenderer())
     for name in execution.hosts:
         end = execution.results[name]
         fields = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
         sys.stdout.write(json.dumps(fields) + "\n")
-    return _told(execution, code)
+    return _report_ends(execution, code)
 
 
-def gathered(execution: Execution) -> int:
+def show_gathered(execution: Execution) -> int:
     """Show equal outputs once: the largest group first, then as the inventory has the hosts."""
     output = CommandOutput()
-    code = _followed(execution, output.take)
+    code = _follow(execution, output.take)
     groups: dict[bytes, list[str]] = {}
     for end in output.of(execution):
         groups.setdefault(end.output, []).append(end.host)
@@ -96,7 +96,7 @@ def gathered(execution: Execution) -> int:
         head = bold + f"{folded_names(hosts)} ({len(hosts)}):".encode() + reset
         if raw:
             stream.write(head + _below_head(text) + (reset if b"\x1b" in text else b"") + b"\n")
-    return _told(execution, code)
+    return _report_ends(execution, code)
 
 
 def _below_head(text: bytes) -> bytes:
@@ -106,16 +106,16 @@ def _below_head(text: bytes) -> bytes:
     return b"\n" + b"\n".join([_INDENT + line if line else line for line in text.split(b"\n")])
 
 
-def _drawn(execution: Execution, renderer: Renderer) -> int | None:
-    """Show the output as it comes; lost hosts are reported at the end, with all others. Return as ``_followed``."""
+def _draw_output(execution: Execution, renderer: Renderer) -> int | None:
+    """Show the output as it comes; lost hosts are reported at the end, with all others. Return as ``_follow``."""
     with writer(renderer) as write:
-        return _followed(
+        return _follow(
             execution, lambda events: write([event for event in events if not isinstance(event, StreamBroken)])
         )
 
 
-def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
-    """Pass on all output; Ctrl-C first ends the command everywhere. Return that interrupt's exit code, else None."""
+def _follow(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
+    """Pass all output to ``take``; Ctrl-C ends the command everywhere. Return the interrupt's exit code, else None."""
     try:
         for events in execution.events():
             take(events)
@@ -126,8 +126,11 @@ def _followed(execution: Execution, take: Callable[[list[Event]], None]) -> int 
     return None
 
 
-def _told(execution: Execution, interrupted: int | None) -> int:
-    """Say on stderr how the command ended where that is not obvious; return the exit code."""
+def _report_ends(execution: Execution, interrupted: int | None) -> int:
+    """Print errors, processes left and differing exit codes; return the exit code.
+
+    ``interrupted``: the exit code of the Ctrl-C that ended the command; None: it ended by itself.
+    """
     sys.stdout.flush()
     ends = [execution.results[name] for name in execution.hosts]
     at_home = [end.host for end in ends if end.home]
@@ -144,17 +147,19 @@ def _told(execution: Execution, interrupted: int | None) -> int:
         _say_proof(ends)
         return interrupted
     if len({end.code for end in ends}) > 1:
-        say(f"exit codes: {'; '.join(_by_code(ends))}")
+        say(f"exit codes: {'; '.join(_hosts_by_code(ends))}")
     return max(end.code for end in ends)
 
 
 def _say_proof(ends: Sequence[Executed]) -> None:
+    """Print the hosts on which no process of the command is left."""
     proved = [end.host for end in ends if not end.left and not end.error]
     if proved:
         say(f"ended; nothing of it is left on {folded_names(proved)}")
 
 
-def _by_code(ends: Iterable[Executed]) -> list[str]:
+def _hosts_by_code(ends: Iterable[Executed]) -> list[str]:
+    """Return ``CODE on HOSTS`` for each exit code, the highest first."""
     codes: dict[int, list[str]] = {}
     for end in ends:
         codes.setdefault(end.code, []).append(end.host)

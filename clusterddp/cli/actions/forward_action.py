@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 def act(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
     """Forward the ports until Ctrl-C; return the exit code."""
-    with open_cluster(inventory, None) as cluster, contextlib.ExitStack() as opened:
+    with open_cluster(inventory, None) as cluster, contextlib.ExitStack() as forwards:
         interrupts.treat_as_ctrl_c(signal.SIGTERM)
         for spec in map(forward_spec, ports):
-            host = _host_of(cluster, spec, run)
+            host = _resolve_host(cluster, spec, run)
             forward = Forward(functools.partial(cluster.host, host), spec.port, say)
-            opened.callback(forward.close)
+            forwards.callback(forward.close)
             put(f"http://127.0.0.1:{forward.local_port} is {host}:{spec.port}")
         sys.stdout.flush()
         say("Ctrl-C ends it")
@@ -39,8 +39,8 @@ def act(inventory: Path | None, ports: tuple[str, ...], run: str | None) -> int:
     return 0
 
 
-def _host_of(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
-    """Return the host that a port's specification means, once it has been reached."""
+def _resolve_host(cluster: Cluster, spec: ForwardSpec, run: str | None) -> str:
+    """Connect to the host that a port is of: by name, by rank of ``run``, else the first node; return its name."""
     if spec.host:
         name = find_entry(cluster, spec.host).name
     elif spec.rank is not None:

@@ -14,7 +14,7 @@ from clusterddp.inventory.ssh_config import is_ssh_config, unconverted_keywords
 
 _SSH_CONFIG = Path("~/.ssh/config")
 _SYSTEM_SSH_CONFIG = Path("/etc/ssh/ssh_config")
-_OF_SLURM = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_SLURM_VARIABLES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 
 def act(origin: str | None, output: str) -> int:
@@ -22,7 +22,7 @@ def act(origin: str | None, output: str) -> int:
     path = Path(output)
     if output != "-" and path.exists():
         raise UsageError(f"{output} is there already", remedy="name another: --output FILE")
-    hosts, where = _hosts(origin)
+    hosts, where = _read_hosts(origin)
     try:
         text = inventory_text(hosts, origin=where, name=output if output != "-" else "inventory.yaml")
     except InventoryError as error:
@@ -35,10 +35,10 @@ def act(origin: str | None, output: str) -> int:
     return 0
 
 
-def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
-    """Return the hosts, and where they come from; raises InventoryError."""
+def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
+    """Return the hosts of ``origin`` (a list or a file; None: Slurm's variables, else ~/.ssh/config), and its name."""
     if origin is None:
-        name = next((name for name in _OF_SLURM if os.environ.get(name)), "")
+        name = next((name for name in _SLURM_VARIABLES if os.environ.get(name)), "")
         if name:
             return hosts_of(os.environ[name]), name
         if not _SSH_CONFIG.expanduser().is_file():
@@ -58,6 +58,6 @@ def _hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
         raise InventoryError("is no text", where=origin, remedy="give a host file") from None
     except InventoryError as error:
         raise InventoryError(error.message, where=origin, remedy=error.remedy) from None
-    if lost := [] if in_effect or not is_ssh_config(text) else unconverted_keywords(text):
-        say(f"{origin}: {', '.join(lost)} not kept; write what the hosts need into ansible_ssh_common_args")
+    if dropped := [] if in_effect or not is_ssh_config(text) else unconverted_keywords(text):
+        say(f"{origin}: {', '.join(dropped)} not kept; write what the hosts need into ansible_ssh_common_args")
     return hosts, origin

@@ -64,38 +64,38 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **options: A
     with open_cluster(inventory, limit) as cluster:
         found = cluster.find(run)
         if not selection.follow:
-            return _show(found, selection, renderer, given)
+            return _show_lines(found, selection, renderer, given)
         with explaining_ctrl_c(found):
-            return _show(begun(found), selection, renderer, given)
+            return _show_lines(wait_until_begun(found), selection, renderer, given)
 
 
-def _show(found: Run, selection: Selection, renderer: Renderer, given: Options) -> int:
+def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Options) -> int:
     """Show or save the lines that the options choose; return the exit code."""
     rank, world = given.rank, found.record.world_size or 0
     if rank and min(rank) >= world:
         raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
-    parts = chosen(found, given.attempt, follow=selection.follow)
+    attempts = select_attempts(found, given.attempt, follow=selection.follow)
     if given.host:
         names = set(found.hosts_like(given.host, "--host"))
-        selection = replace(selection, hosts=on_hosts(parts, given.host, names))
-    reading = Reading(parts, selection, given.silence)
+        selection = replace(selection, hosts=hosts_with_parts(attempts, given.host, names))
+    reader = AttemptReader(attempts, selection, given.silence)
     if given.save:
-        return reading.save(given.save)
+        return reader.save(given.save)
     offsets = offsets_after(read_lines(given.after, found.id)) if given.after else {}
     fold_if_many_ranks(renderer, found, rank, given.fold)
     with writer(renderer) as write:
-        reading.read(write, offsets, renderer.wait)
-    return reading.code()
+        reader.read(write, offsets, renderer.wait)
+    return reader.exit_code()
 
 
-def begun(run: Run) -> Run:
+def wait_until_begun(run: Run) -> Run:
     """Wait until the run has something to follow, with a status line meanwhile; return it."""
     with Progress() as progress:
         return run.begun(progress.show)
 
 
 def _selection(given: Options, renderer: Renderer) -> Selection:
-    """Return the options as a selection of lines; raises UsageError if two of them contradict each other."""
+    """Return the lines that the options select; raises UsageError if two options contradict each other."""
     lines = [name for name in ("since", "until", "grep", "tail", "after") if getattr(given, name) is not None]
     lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if getattr(given, word)]
     if given.save and lines:
@@ -116,20 +116,20 @@ def _selection(given: Options, renderer: Renderer) -> Selection:
     )
 
 
-class Reading:
-    """Reads the attempts of a run one after the other; follows the last one if that is wanted."""
+class AttemptReader:
+    """Reads the lines of a run's attempts, one after the other; follows the last if ``selection`` says so."""
 
-    def __init__(self, parts: list[Run], selection: Selection, silence: float) -> None:
-        self.run = parts[-1]
+    def __init__(self, attempts: list[Run], selection: Selection, silence: float) -> None:
+        self.run = attempts[-1]
         self.selection, self.silence = selection, silence
-        self.parts = parts
+        self.attempts = attempts
         self.verdict: Verdict | None = None
-        self.given_up: set[str] = set()  # hosts whose lines are missing
+        self.missing_hosts: set[str] = set()  # hosts whose lines are missing
         if not selection.follow:  # hosts that do not answer were named already
-            self.given_up = {host for part in parts for host in part.selected(selection) if not part.spools[host]}
-            self.parts = [_without(part, self.given_up) for part in parts]
-            if self.given_up:
-                say(f"lines are missing: {folded_names(sorted(self.given_up))}")
+            self.missing_hosts = {host for run in attempts for host in run.selected(selection) if not run.spools[host]}
+            self.attempts = [_without_hosts(run, self.missing_hosts) for run in attempts]
+            if self.missing_hosts:
+                say(f"lines are missing: {folded_names(sorted(self.missing_hosts))}")
 
     def read(
         self,
@@ -137,29 +137,31 @@ class Reading:
         offsets: Offsets,
         wait: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Pass the events of all lines after ``offsets`` to ``on_events``, in batches; ``wait`` is a Follower's."""
+        """Pass the events of all lines after ``offsets`` to ``on_events``, in batches; ``wait`` is Follower's."""
 
-        def take(events: list[Event]) -> None:
-            self.given_up |= {event.host for event in events if isinstance(event, StreamBroken) and event.retry is None}
+        def note_missing(events: list[Event]) -> None:
+            broken = [event for event in events if isinstance(event, StreamBroken)]
+            self.missing_hosts |= {event.host for event in broken if event.retry is None}
             on_events(events)
 
-        *before, last = self.parts
-        for part in before:
-            Follower(part, self._selection_of(part, offsets, follow=False), take, say_event, wait).follow()
+        *before, last = self.attempts
+        for run in before:
+            Follower(run, self._selection_of(run, offsets, follow=False), note_missing, say_event, wait).follow()
         selection = self._selection_of(last, offsets, follow=self.selection.follow)
         if not selection.follow:
-            Follower(last, selection, take, say_event, wait).follow()
+            Follower(last, selection, note_missing, say_event, wait).follow()
             return
         with RunWatch(last, say_event, silence=self.silence) as watch:
 
-            def take_and_watch(events: list[Event]) -> None:
-                take(events)
+            def note_and_watch(events: list[Event]) -> None:
+                note_missing(events)
                 watch.note_events(events)
 
-            self.verdict = Follower(last, selection, take_and_watch, say_event, wait).follow()
+            self.verdict = Follower(last, selection, note_and_watch, say_event, wait).follow()
 
-    def _selection_of(self, part: Run, offsets: Offsets, *, follow: bool) -> Selection:
-        return replace(self.selection, follow=follow, start=offsets.get(part.attempt, {}))
+    def _selection_of(self, run: Run, offsets: Offsets, *, follow: bool) -> Selection:
+        """Return the selection for one attempt, from its ``offsets`` on."""
+        return replace(self.selection, follow=follow, start=offsets.get(run.attempt, {}))
 
     def save(self, folder: Path) -> int:
         """Write all lines to files, say how much, and return the exit code."""
@@ -175,12 +177,12 @@ class Reading:
             self.read(write, saver.offsets())
         finally:
             say(f"run {self.run.id}: {saver.summary()}")
-        return self.code()
+        return self.exit_code()
 
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """Return the exit code: while following the run's own, after its verdict; else 1 if lines are missing."""
         if not self.selection.follow:
-            return EXIT_FAILED if self.given_up else 0
+            return EXIT_FAILED if self.missing_hosts else 0
         if self.verdict is None:
             return EXIT_NOT_THE_SCRIPT
         say_reasons(self.run, self.verdict)
@@ -188,11 +190,11 @@ class Reading:
         return self.verdict.exit_code
 
 
-def _without(part: Run, hosts: set[str]) -> Run:
-    return replace(part, spools={name: spool for name, spool in part.spools.items() if name not in hosts})
+def _without_hosts(run: Run, hosts: set[str]) -> Run:
+    return replace(run, spools={name: spool for name, spool in run.spools.items() if name not in hosts})
 
 
-def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
+def select_attempts(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
     """Return the attempts of a run to be read, in order; raises RunError."""
     if attempt == "last":
         return [run]
@@ -204,10 +206,10 @@ def chosen(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
     return [found]
 
 
-def on_hosts(parts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
+def hosts_with_parts(attempts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
     """Return those of the named hosts that have a part of the run; raises RunError if there is none."""
-    known = list(dict.fromkeys(name for part in parts for name in part.spools))
-    found = tuple(name for name in known if name in names)
-    if not found:
-        raise RunError(f"run {parts[0].id} has no part on {pattern}", remedy=f"its hosts: {folded_names(known)}")
-    return found
+    all_hosts = list(dict.fromkeys(name for run in attempts for name in run.spools))
+    hosts = tuple(name for name in all_hosts if name in names)
+    if not hosts:
+        raise RunError(f"run {attempts[0].id} has no part on {pattern}", remedy=f"its hosts: {folded_names(all_hosts)}")
+    return hosts

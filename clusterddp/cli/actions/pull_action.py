@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clusterddp.sync.transfer.collect import Pulled
 
-_NAMED = 5
+_MAX_NAMED = 5  # paths that a message names
 
 
 def act(
@@ -36,23 +36,23 @@ def act(
     words: tuple[str, ...],
 ) -> int:
     """Bring the files here and report them; return the exit code."""
-    most = 1 if run else 2
-    if len(words) > most:
-        raise UsageError(f"{words[most]}: one word too many", remedy="write [RUN|PATH] [DEST], or --run RUN [DEST]")
+    allowed = 1 if run else 2
+    if len(words) > allowed:
+        raise UsageError(f"{words[allowed]}: one word too many", remedy="write [RUN|PATH] [DEST], or --run RUN [DEST]")
     what, dest = (None, *words, None)[:2] if run else (*words, None, None)[:2]
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
-        done = cluster.pull(what, dest, run=run, rank=rank, host=host, overwrite=overwrite)
-        advice = _advice(new_data(cluster.project, done.folder, done.paths))
-    for line in (*advice, *_notices(done)):
+        pulled = cluster.pull(what, dest, run=run, rank=rank, host=host, overwrite=overwrite)
+        advice = _ignore_advice(new_data(cluster.project, pulled.folder, pulled.paths))
+    for line in (*advice, *_notices(pulled)):
         say(line)
-    count = f"{counted(done.files, 'file')}, {human_size(done.bytes)}"
-    same = f"; {done.same} here already" if done.same else ""
-    put(f"{done.folder}: {count} from {folded_names(done.hosts)}{same}")
-    return 0 if done.whole else 1
+    count = f"{counted(pulled.files, 'file')}, {human_size(pulled.bytes)}"
+    same = f"; {pulled.same} here already" if pulled.same else ""
+    put(f"{pulled.folder}: {count} from {folded_names(pulled.hosts)}{same}")
+    return 0 if pulled.whole else 1
 
 
-def _advice(paths: Sequence[str]) -> Iterator[str]:
+def _ignore_advice(paths: Sequence[str]) -> Iterator[str]:
     """Say how to keep data that is now part of the project out of the next sync."""
     if not paths:
         return
@@ -60,29 +60,30 @@ def _advice(paths: Sequence[str]) -> Iterator[str]:
     rules = [common] if common else dict.fromkeys(path.partition("/")[0] for path in paths)
     words = " ".join(shlex.quote("/" + shown(rule)) for rule in rules)
     yield (
-        f"{_paths(paths)}: part of the project from now on; to keep that out of the next sync, add to its .gitignore:"
+        f"{_few(paths)}: part of the project from now on; to keep that out of the next sync, add to its .gitignore:"
         f" {words}"
     )
 
 
-def _notices(done: Pulled) -> Iterator[str]:
-    """Return what the user should know, a line each."""
-    for error in done.errors:
+def _notices(pulled: Pulled) -> Iterator[str]:
+    """Return a line for each error, and for files that were left out, differ, stay or changed."""
+    for error in pulled.errors:
         yield str(error)
     reasons: dict[str, list[str]] = {}
-    for host, path, why in done.skipped:
+    for host, path, why in pulled.skipped:
         reasons.setdefault(why, []).append(f"{host}:{shown(path)}")
     for why, paths in reasons.items():
-        yield f"left out, {why}: {few(paths, _NAMED)}"
-    if done.others:
-        yield f"run {', '.join(done.others)} wrote in the same folder: its files are among these"
-    if done.differing:
-        yield f"not the same on all hosts, each in a folder of its host's name: {_paths(done.differing)}"
-    if done.kept:
-        yield f"here is something else by that name, which stays: {_paths(done.kept)}; --overwrite replaces it"
-    if done.changing:
-        yield f"changed each time it was read: {_paths(done.changing)}; pull again"
+        yield f"left out, {why}: {few(paths, _MAX_NAMED)}"
+    if pulled.others:
+        yield f"run {', '.join(pulled.others)} wrote in the same folder: its files are among these"
+    if pulled.differing:
+        yield f"not the same on all hosts, each in a folder of its host's name: {_few(pulled.differing)}"
+    if pulled.kept:
+        yield f"here is something else by that name, which stays: {_few(pulled.kept)}; --overwrite replaces it"
+    if pulled.changing:
+        yield f"changed each time it was read: {_few(pulled.changing)}; pull again"
 
 
-def _paths(paths: Iterable[str]) -> str:
-    return few([shown(path) for path in paths], _NAMED)
+def _few(paths: Iterable[str]) -> str:
+    """Return the first paths as text, and how many more there are."""
+    return few([shown(path) for path in paths], _MAX_NAMED)

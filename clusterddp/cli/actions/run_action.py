@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What ``run`` is told beside the run's own options: how it is shown, and what else is to be done."""
+class TerminalOptions:
+    """The options of `run` that are no RunOptions: how the run is shown, and what this command does instead."""
 
     join: str | None
     env_file: Path | None
@@ -58,44 +58,44 @@ class Asked:
 
 def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
     """Start the run and follow it, or do what another option asks for; return the exit code."""
-    asked = Asked(**{name: value for name, value in given.items() if name not in DECLARED})
-    own = {name: value for name, value in given.items() if name in DECLARED and value is not None}
-    again = own.get("again")
-    if not asked.join:
-        _refuse_contradictions(own, asked)
-    options = None if asked.join or again else chosen_options(own, asked, limit)
+    terminal = TerminalOptions(**{name: value for name, value in given.items() if name not in DECLARED})
+    run_values = {name: value for name, value in given.items() if name in DECLARED and value is not None}
+    again = run_values.get("again")
+    if not terminal.join:
+        _refuse_contradictions(run_values, terminal)
+    options = None if terminal.join or again else make_run_options(run_values, terminal, limit)
     with open_cluster(inventory, limit, starts=True) as cluster:
-        if asked.join:
-            return _join(cluster, asked.join, own.get("skip", ()))
+        if terminal.join:
+            return _join(cluster, terminal.join, run_values.get("skip", ()))
         if options is None:
             options = cluster.options_again(str(again), prompt_function())
         else:
-            _look_at_arguments(cluster, options)
-        _say_if_hosts_are_left_out(cluster)
-        if asked.dry_run:
+            _check_arguments(cluster, options)
+        _warn_of_failed_up(cluster)
+        if terminal.dry_run:
             click.echo(cluster.render(options), nl=False)
             return 0
-        return _start(cluster, options, asked)
+        return _start(cluster, options, terminal)
 
 
-def _start(cluster: Cluster, options: RunOptions, asked: Asked) -> int:
+def _start(cluster: Cluster, options: RunOptions, terminal: TerminalOptions) -> int:
     """Start the run, and follow it unless it is detached; return the exit code."""
-    cluster.detached = asked.detach
-    cluster.webhook = webhook(asked.notify or "", asked.silence)
+    cluster.detached = terminal.detach
+    cluster.webhook = webhook(terminal.notify or "", terminal.silence)
     treat_signals_as_ctrl_c()
     try:
-        timeline = Path(asked.timeline) if asked.timeline else None
+        timeline = Path(terminal.timeline) if terminal.timeline else None
         with record_timeline(timeline, cluster) as recorder, Progress() as progress:
             cluster.progress = recorder.recording_steps(progress.show) if recorder else progress.show
             run = cluster.start(options)
             if recorder:
                 recorder.step("following")
-            if not asked.detach and not options.array:
-                result = Path(asked.result) if asked.result else None
-                target = "" if run.notified else asked.notify or ""
+            if not terminal.detach and not options.array:
+                result = Path(terminal.result) if terminal.result else None
+                target = "" if run.notified else terminal.notify or ""
                 with contextlib.closing(Notifier(target, run.id, run.record)) as notifier:
                     return attach(
-                        cluster, run, progress, asked.display, grace=options.grace, result=result, notifier=notifier
+                        cluster, run, progress, terminal.display, grace=options.grace, result=result, notifier=notifier
                     )
     except KeyboardInterrupt as interrupt:
         if cluster.launched is None:
@@ -110,17 +110,17 @@ def _start(cluster: Cluster, options: RunOptions, asked: Asked) -> int:
     return 0
 
 
-def _refuse_contradictions(own: Mapping[str, Any], asked: Asked) -> None:
-    """Refuse a command without a script, and options that contradict each other; ``own``: the run's."""
-    if own.get("again"):
+def _refuse_contradictions(run_values: Mapping[str, Any], terminal: TerminalOptions) -> None:
+    """Refuse a missing script, and options that contradict each other; ``run_values``: the fields of RunOptions."""
+    if run_values.get("again"):
         _refuse_with_again()
         return
-    if "script" not in own:
+    if "script" not in run_values:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
-    if asked.detach and own.get("on_disconnect") == "stop":
+    if terminal.detach and run_values.get("on_disconnect") == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
     # CLUSTERDDP_NOTIFY is for the runs followed
-    if asked.detach and _typed("notify") and not option_checks.is_url(asked.notify or ""):
+    if terminal.detach and _is_typed("notify") and not option_checks.is_url(terminal.notify or ""):
         raise UsageError(
             "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
         )
@@ -128,26 +128,26 @@ def _refuse_contradictions(own: Mapping[str, Any], asked: Asked) -> None:
 
 def _refuse_with_again() -> None:
     """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen."""
-    its_own = {*DECLARED, "env_file"} - {"again", "limit"}
-    wrong = [name for name in click.get_current_context().params if name in its_own and _typed(name)]
+    fixed = {*DECLARED, "env_file"} - {"again", "limit"}
+    wrong = [name for name in click.get_current_context().params if name in fixed and _is_typed(name)]
     if wrong:
         word = wrong[0].upper() if wrong[0] in {"script", "args"} else f"--{wrong[0].replace('_', '-')}"
         raise UsageError(f"{word} beside --again: a run is repeated as it was", remedy="leave out one of the two")
 
 
-def _typed(name: str) -> bool:
+def _is_typed(name: str) -> bool:
     """Whether an option stands on this command line."""
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-def chosen_options(own: Mapping[str, Any], asked: Asked, limit: str | None) -> RunOptions:
+def make_run_options(run_values: Mapping[str, Any], terminal: TerminalOptions, limit: str | None) -> RunOptions:
     """Return the run's options as a value; raises UsageError if one is invalid."""
-    env = option_checks.read_environment(own["env"], asked.env_file)
-    return RunOptions(**{**own, "env": env, "limit": limit})
+    env = option_checks.read_environment(run_values["env"], terminal.env_file)
+    return RunOptions(**{**run_values, "env": env, "limit": limit})
 
 
-def _look_at_arguments(cluster: Cluster, options: RunOptions) -> None:
+def _check_arguments(cluster: Cluster, options: RunOptions) -> None:
     """Refuse or point out arguments of the script that look like options of ours."""
     refuse_misplaced(options.script, options.args, cluster.inventory)
     if not options.no_sync:
@@ -155,7 +155,7 @@ def _look_at_arguments(cluster: Cluster, options: RunOptions) -> None:
     notice_own_options(options.args)
 
 
-def _say_if_hosts_are_left_out(cluster: Cluster) -> None:
+def _warn_of_failed_up(cluster: Cluster) -> None:
     """Say that this machine alone takes part, if an `up` of hosts began and did not succeed."""
     tried = cluster.project.attempted_inventory
     if cluster.inventory.path or tried is None or not tried.exists():

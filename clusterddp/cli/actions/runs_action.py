@@ -41,54 +41,54 @@ def act(
             _compare(cluster, *diff, as_json=as_json)
             return 0
         mine = Wanted(project=cluster.project.known_id or "", brief=True)
-        own = cluster.list_runs() if everything else cluster.list_runs(mine)
-        own = own if everything else [view for view in own if cluster.owner.shares_project(view)]
-        found = chosen(own, states=states, name=name, last=last)
+        views = cluster.list_runs() if everything else cluster.list_runs(mine)
+        views = views if everything else [view for view in views if cluster.owner.shares_project(view)]
+        shown = filter_runs(views, states=states, name=name, last=last)
         if as_json:
-            click.echo(json.dumps([view.to_json(hosts=False) for view in found], indent=1))
-        elif found:
+            click.echo(json.dumps([view.to_json(hosts=False) for view in shown], indent=1))
+        elif shown:
             from clusterddp.cli.run_tables import folders_line, print_runs  # noqa: PLC0415 - --json needs no rich
 
-            print_runs(found, everything=everything)
-            if folder := folders_line(found):
+            print_runs(shown, everything=everything)
+            if folder := folders_line(shown):
                 say(folder)
         else:
-            known = own if own or everything else cluster.list_runs()
-            say(nothing(own, known, everything=everything))
+            all_views = views if views or everything else cluster.list_runs()
+            say(empty_message(views, all_views, everything=everything))
     return 0
 
 
 def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
     """Print what differs between two runs."""
-    found, files = cluster.diff(a, b)
+    differences, files = cluster.diff(a, b)
     if as_json:
-        code = None if files is None else [asdict(one) for one in files]
-        differences = [{"what": one.what, "a": one.a, "b": one.b} for one in found]
-        click.echo(json.dumps({"a": a, "b": b, "differences": differences, "files": code}, indent=1))
+        code = None if files is None else [asdict(entry) for entry in files]
+        rows = [{"what": entry.what, "a": entry.a, "b": entry.b} for entry in differences]
+        click.echo(json.dumps({"a": a, "b": b, "differences": rows, "files": code}, indent=1))
         return
     from clusterddp.cli.run_tables import print_diff  # noqa: PLC0415 - --json needs no rich
 
-    if not found:
+    if not differences:
         say(f"{a} and {b} differ in nothing that was written down")
-    print_diff(a, b, found, files or ())
-    if files is None and any(one.subject == "code" for one in found):
+    print_diff(a, b, differences, files or ())
+    if files is None and any(entry.subject == "code" for entry in differences):
         say("which files differ cannot be told: the code of one of them is not kept in this project")
 
 
-def chosen(
-    found: Sequence[RunView], *, states: Sequence[str] = (), name: str | None = None, last: int | None = None
+def filter_runs(
+    views: Sequence[RunView], *, states: Sequence[str] = (), name: str | None = None, last: int | None = None
 ) -> list[RunView]:
     """Return the runs of one of the states (if any is given) and of that name; only the newest ``last`` of them."""
-    kept = [view for view in found if name is None or view.record.name == name]
+    kept = [view for view in views if name is None or view.record.name == name]
     kept = [view for view in kept if not states or view.state() in states]
     return kept[-last:] if last else kept
 
 
-def nothing(own: Sequence[RunView], known: Sequence[RunView], *, everything: bool) -> str:
-    """Return why no run is shown, and how to see some; the options chose ``own`` from all runs on these hosts."""
-    if own:
+def empty_message(views: Sequence[RunView], all_views: Sequence[RunView], *, everything: bool) -> str:
+    """Return why no run is shown, and how to see some; ``views`` are those of this project (or of --all)."""
+    if views:
         whose = "" if everything else " of this project"
-        return f"no run{whose} matches; {counted(len(own), 'run')} without --state and --name"
-    if known:
-        return f"no run of this project on these hosts; --all shows {counted(len(known), 'run')} of others"
+        return f"no run{whose} matches; {counted(len(views), 'run')} without --state and --name"
+    if all_views:
+        return f"no run of this project on these hosts; --all shows {counted(len(all_views), 'run')} of others"
     return "no run on these hosts"

@@ -24,17 +24,17 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
         raise UsageError("--bare with --run: the one is the login's environment, the other the run's")
     with open_cluster(inventory, None, starts=True) as cluster:
         entry = find_entry(cluster, host)
-        spool = _spool(cluster, run, entry.name) if run else ""
-        where = workdirs([entry], cluster.project)[entry.name]
+        spool = _spool_path(cluster, run, entry.name) if run else ""
+        workdir = workdirs([entry], cluster.project)[entry.name]
         opened = cluster.host(entry.name)
         if entry.environment and not bare and not run:
             install.ensure([opened], cluster.project, cluster.notify, cluster.progress)
-        place = None if bare else worker_place(opened.entry, where, cluster.project.subfolder)
+        place = None if bare else worker_place(opened.entry, workdir, cluster.project.subfolder)
         return run_shell(opened, place, spool)
 
 
-def _spool(cluster: Cluster, reference: str, host: str) -> str:
-    """Return the folder of a run on a host; raises RunError if it has no part there."""
+def _spool_path(cluster: Cluster, reference: str, host: str) -> str:
+    """Return the path of a run's spool on a host; raises RunError if the run has no part there."""
     found = cluster.find(reference)
     if not found.spools.get(host):
         raise RunError(f"run {found.id} has no part on {host}", remedy=f"its hosts are {', '.join(found.spools)}")

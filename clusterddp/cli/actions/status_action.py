@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster
     from clusterddp.runs.run_view import RunView
 
-_EVERY = 2.0  # seconds
+_WATCH_INTERVAL = 2.0  # seconds between two queries of `status --watch`
 
 
 def act(inventory: Path | None, limit: str | None, run: str | None, *, stacks: bool, watch: bool, as_json: bool) -> int:
@@ -36,9 +36,9 @@ def act(inventory: Path | None, limit: str | None, run: str | None, *, stacks: b
 
 
 def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, indent: int | None = 1) -> None:
-    found = cluster.attach(view).stacks() if stacks and view.live else []
+    stacks_found = cluster.attach(view).stacks() if stacks and view.live else []
     if as_json:
-        more = {"stacks": [stack.to_json() for stack in found]} if stacks else {}
+        more = {"stacks": [stack.to_json() for stack in stacks_found]} if stacks else {}
         click.echo(json.dumps({**view.to_json(), **more}, indent=indent))
         return
     from clusterddp.cli.run_tables import print_stacks, print_status  # noqa: PLC0415 - --json needs no rich
@@ -47,22 +47,22 @@ def _show(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool, inden
     if verbose.is_on():
         say_warm_servers(cluster)
     if stacks:
-        print_stacks(found)
+        print_stacks(stacks_found)
 
 
 def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> None:
     """Show a run repeatedly: in place on a terminal; elsewhere when it changes, as JSON one object per line."""
-    seen: object = None
+    shown_state: object = None
     while True:
-        now = (view.state(), view.attempt, len(view.nodes))
+        state = (view.state(), view.attempt, len(view.nodes))
         if sys.stdout.isatty() and not as_json:
             click.echo("\x1b[H\x1b[2J", nl=False)
-            seen = None
-        if now != seen or as_json:
+            shown_state = None
+        if state != shown_state or as_json:
             _show(cluster, view, stacks=stacks, as_json=as_json, indent=None)
             sys.stdout.flush()
-        seen = now
+        shown_state = state
         if not view.live:
             return
-        time.sleep(_EVERY)
+        time.sleep(_WATCH_INTERVAL)
         view = cluster.find_view(view.run)

@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
     """Stop the runs and print the proofs; return the exit code."""
     with open_cluster(inventory, limit) as cluster:
-        return max([_stop(run, grace) for run in _chosen(cluster, runs, everything=everything)])
+        return max([_stop(run, grace) for run in _find_runs(cluster, runs, everything=everything)])
 
 
 def _stop(run: Run, grace: float) -> int:
+    """Stop one run, ``grace`` seconds between SIGTERM and SIGKILL; print the proofs and return the exit code."""
     proofs = run.stop(grace=grace)
     code = report_proofs(run.id, proofs)
     run.stopped(proofs)
     return code
 
 
-def _chosen(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
+def _find_runs(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
+    """Return the runs named, else every live run of this project (``everything``), else the only live one."""
     if references:
         return [run for reference in references for run in find_referenced_runs(cluster, reference, reading=False)]
     if not everything:

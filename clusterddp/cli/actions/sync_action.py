@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from clusterddp.sync.result import Changes, HostSync
 
-_MOST = 20  # lines of files
+_MAX_LINES = 20  # files that are listed for a group of hosts
 
 
 def act(
@@ -40,18 +40,19 @@ def act(
         groups.setdefault(host.changes, []).append(host)
     for hosts in groups.values():
         put(f"{folded_names([host.name for host in hosts])}: {_summary(hosts[0], dry=dry_run)}")
-        lines = list(_lines(hosts[0].changes))
+        lines = list(_change_lines(hosts[0].changes))
         lines += [f"  ! {shown(path)}" for path in hosts[0].conflicts]
-        for line in lines[:_MOST]:
+        for line in lines[:_MAX_LINES]:
             put(line)
-        if lines[_MOST:]:
-            put(f"  … and {len(lines) - _MOST} more")
+        if lines[_MAX_LINES:]:
+            put(f"  … and {len(lines) - _MAX_LINES} more")
     if not dry_run:
         say(f"code {result.digest[:12]} is on {counted(len(result.hosts), 'host')}")
     return 0
 
 
 def _summary(host: HostSync, *, dry: bool) -> str:
+    """Return how many files were (``dry``: would be) new, changed and removed, and their size."""
     changes = host.changes
     if not changes:
         return "nothing to change"
@@ -62,7 +63,8 @@ def _summary(host: HostSync, *, dry: bool) -> str:
     )
 
 
-def _lines(changes: Changes) -> Iterator[str]:
+def _change_lines(changes: Changes) -> Iterator[str]:
+    """Return a line for each file, with ``+``, ``~`` or ``-``."""
     for sign, paths in (("+", changes.new), ("~", changes.changed), ("-", changes.removed)):
         for path in paths:
             yield f"  {sign} {shown(path)}"

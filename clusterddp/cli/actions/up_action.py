@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster
     from clusterddp.project.project import Project
 
-_OF_FILES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
+_SUFFIXES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
 
 
 def act(
@@ -53,46 +53,46 @@ def act(
         raise UsageError(f"{arguments[0]}: one inventory is needed; what stands behind -- is for --playbook")
     project = find()
     left_out = option_values.checks(skip or ())
-    given = (*variables, *([f"clusterddp_python={python}"] if python else []))
+    inventory_variables = (*variables, *([f"clusterddp_python={python}"] if python else []))
     with contextlib.ExitStack() as opened:
-        path = opened.enter_context(_inventory(inventory, given, project))
+        path = opened.enter_context(_inventory_file(inventory, inventory_variables, project))
         if playbooks:
             with open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
-                _ask_for_keys(cluster)  # else Ansible's ssh asks, once for each host
+                _ask_about_keys(cluster)  # else Ansible's ssh asks, once for each host
             _run_playbooks(playbooks, cluster, arguments)
         cluster = opened.enter_context(open_cluster(path, limit, accept=accept_new_host_keys, quiet=bool(playbooks)))
         for notice in ansible_cfg_notices():
             say(notice)
         project.remember_attempt(path)
-        _say_whom_it_trusts(cluster)
-        _trust(cluster)
+        _say_who_can_write(cluster)
+        _require_known_keys(cluster)
         reports = cluster.up(skip=left_out, spread=spread)
         if reports:
             print_cluster(reports)
-        _say_what_is_there(cluster)
+        _say_what_is_running(cluster)
         if warm is not None:
-            _warm(cluster, warm)
-        kept = host_list.settle(path, project)
-        project.remember(kept, limit, cluster.inventory.writers)
+            _start_warm_servers(cluster, warm)
+        remembered_path = host_list.settle(path, project)
+        project.remember(remembered_path, limit, cluster.inventory.writers)
     nodes = [report for report in reports if report.ranks]
     ranks = sum(report.nproc for report in nodes)
     spares = f", {len(reports) - len(nodes)} spare" if len(nodes) < len(reports) else ""
-    but = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
-    where = "" if kept == Path(inventory) else f" in {short_path(kept)}"
+    exception = f" but for what --skip {','.join(left_out)} leaves out" if left_out else ""
+    where = "" if remembered_path == Path(inventory) else f" in {short_path(remembered_path)}"
     what = f": {counted(len(nodes), 'node')}, {counted(ranks, 'rank')}{spares}" if reports else ""
-    say(f"ready{but}{what}; remembered {inventory}{where}")
+    say(f"ready{exception}{what}; remembered {inventory}{where}")
     return 0
 
 
-def _say_whom_it_trusts(cluster: Cluster) -> None:
-    """Say who else may write the inventory: they can run programs here, and the user has just agreed to that."""
+def _say_who_can_write(cluster: Cluster) -> None:
+    """Print who else may write the inventory: by it they can run programs as this user."""
     writers = cluster.inventory.writers
     if writers and writers.others:
         say(f"{cluster.inventory.path} can be written by {writers.others}, who can run programs as you by it")
 
 
-def _warm(cluster: Cluster, stays: str) -> None:
-    """Have a warm server started on each host, and say where."""
+def _start_warm_servers(cluster: Cluster, stays: str) -> None:
+    """Start a warm server (torch imported ahead) on each host, to wait for the duration ``stays``; print where."""
     begun, waits = cluster.warm(stays), human_duration(option_values.limit(stays))
     if begun:
         say(f"{folded_names(begun)}: a warm server imports torch, and waits {waits} for a run")
@@ -101,8 +101,8 @@ def _warm(cluster: Cluster, stays: str) -> None:
         say(f"{folded_names(left)}: no warm server; it wants clusterddp_fork_server")
 
 
-def _say_what_is_there(cluster: Cluster) -> None:
-    """Say which runs of this project are live, which processes are left, and which warm servers wait."""
+def _say_what_is_running(cluster: Cluster) -> None:
+    """Print the live runs of this project, processes without a supervisor, and warm servers."""
     found = cluster.list_runs()
     for view in found:
         if view.live and cluster.owner.shares_project(view):
@@ -118,18 +118,18 @@ def _say_what_is_there(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Iterator[Path]:
+def _inventory_file(text: str, variables: tuple[str, ...], project: Project) -> Iterator[Path]:
     """Yield the inventory's file; that of a host list is written first, and kept for editing if `up` fails."""
     path = Path(text)
     if text and path.exists():
         if variables:
             remedy = f"write them into {text}, below vars"
             raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
-        yield _readable(path, project)
+        yield _convert_foreign(path, project)
         return
     # Some suffixes, such as .md and .py, are top-level domains too: with two dots or more the text is a host name.
-    a_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _OF_FILES and text.count(".") == 1)
-    if a_file or "/" in text:
+    is_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _SUFFIXES and text.count(".") == 1)
+    if is_file or "/" in text:
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
     path = host_list.write(text, variables, project)
     try:
@@ -140,40 +140,43 @@ def _inventory(text: str, variables: tuple[str, ...], project: Project) -> Itera
         raise
 
 
-def _readable(path: Path, project: Project) -> Path:
+def _convert_foreign(path: Path, project: Project) -> Path:
     """Return the inventory; one that only Ansible can read is converted to YAML first. Raises InventoryError."""
     try:
         load(path)
     except ForeignInventory:
         # Ansible runs what is executable in a folder, so a project's own is never meant.
-        if (path.is_dir() and path.resolve() in {project.root, *project.root.parents}) or _cannot_run(path):
+        if (path.is_dir() and path.resolve() in {project.root, *project.root.parents}) or _is_plain_script(path):
             raise
         if notice := config_notice(path):
             say(notice)
-        made = convert(path, project)
-        say(f"{path} is read by ansible-inventory; what it says stands in {short_path(made)}")
-        return made
+        converted_path = convert(path, project)
+        say(f"{path} is read by ansible-inventory; what it says stands in {short_path(converted_path)}")
+        return converted_path
     except InventoryError:
-        pass  # reported where it is read for use
+        pass  # `open_cluster` reports it
     return path
 
 
-def _cannot_run(path: Path) -> bool:
-    """Whether it is a script that is not executable, which Ansible would read as something else."""
+def _is_plain_script(path: Path) -> bool:
+    """Whether it is a script that is not executable: Ansible would read it as an inventory, not run it."""
     if path.is_dir() or os.access(path, os.X_OK):
         return False
     with path.open("rb") as file:
         return file.read(2) == b"#!"
 
 
-def _trust(cluster: Cluster) -> None:
-    """Ask once about all unknown host keys; without a terminal they are an error. Raises HostsError or HostError."""
-    if _ask_for_keys(cluster):
+def _require_known_keys(cluster: Cluster) -> None:
+    """Ask once about all unknown host keys; raises HostsError or HostError if a host still cannot be reached."""
+    if _ask_about_keys(cluster):
         cluster.reached()
 
 
-def _ask_for_keys(cluster: Cluster) -> list[ClusterddpError]:
-    """Do as ``_trust``, but return the errors of hosts that cannot be reached for another reason."""
+def _ask_about_keys(cluster: Cluster) -> list[ClusterddpError]:
+    """Connect to all hosts, ask once about unknown host keys, and return the errors of connecting.
+
+    Raises ClusterddpError without a terminal to ask.
+    """
     errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
     unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
     if unknown:

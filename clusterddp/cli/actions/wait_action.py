@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...]) -> int:
     """Wait for the runs; return the highest of their exit codes."""
     with open_cluster(inventory, limit) as cluster:
-        cluster.notify = notify = _Once().say
-        found = [run for reference in runs for run in _runs_of(cluster, reference)]
+        cluster.notify = notify = _OncePrinter().say
+        found = [run for reference in runs for run in _find_runs(cluster, reference)]
         found = found or [cluster.find()]
-        return max(_end_of(run, notify) for run in found)
+        return max(_wait_and_report(run, notify) for run in found)
 
 
-class _Once:
+class _OncePrinter:
     """Prints each message once, however often hosts are asked."""
 
     def __init__(self) -> None:
@@ -40,12 +40,14 @@ class _Once:
             say(line)
 
 
-def _runs_of(cluster: Cluster, reference: str) -> list[Run]:
+def _find_runs(cluster: Cluster, reference: str) -> list[Run]:
+    """Return the run or the array's runs of a reference; waits a little for a run that is just starting."""
     found = find_soon(cluster, reference)
     return [cluster.attach(found)] if found else find_referenced_runs(cluster, reference, reading=True)
 
 
-def _end_of(run: Run, notify: Callable[[str], None]) -> int:
+def _wait_and_report(run: Run, notify: Callable[[str], None]) -> int:
+    """Wait for one run, print its verdict and return its exit code."""
     with explaining_ctrl_c(run):
         verdict = wait_for(run, notify)
     for notice in verdict.preface:

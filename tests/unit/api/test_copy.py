@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from clusterddp.api.copy import _folder_of, _holder
+from clusterddp.api.copy import _launcher_of_files, _local_name
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.runs.run_view import run_views
 from tests.unit.runs_told import Told
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def test_a_folder_has_the_runs_name_unless_that_leads_elsewhere(name: str | None, folder: str) -> None:
     (view,) = run_views([Told(run="r1", name=name).node], ())
-    assert _folder_of(view) == folder
+    assert _local_name(view) == folder
 
 
 @pytest.mark.parametrize(("role", "launcher"), [("login", "slurm"), ("node", "ssh"), ("spare", "ssh")])
@@ -34,4 +34,4 @@ def test_a_path_is_looked_for_by_the_launcher_that_needs_no_more_than_these_host
     site = SimpleNamespace(
         inventory=Inventory(path=None, hosts=(HostEntry(name="login01", address="login01", role=role),), groups={})
     )
-    assert _holder(cast("Site", site), None).name == launcher
+    assert _launcher_of_files(cast("Site", site), None).name == launcher

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.actions.runs_action import chosen, nothing
+from clusterddp.cli.actions.runs_action import empty_message, filter_runs
 from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
 from clusterddp.remote.shared.verdict.failures import LOST_PEER, OWN, worker_failures
 from clusterddp.remote.shared.verdict.judge import Failure
@@ -93,11 +93,11 @@ def test_one_line_names_the_folder_of_the_runs_and_says_what_is_marked() -> None
 def test_runs_are_chosen_by_state_and_name_and_the_newest_of_them() -> None:
     found = [view("a", seconds=1, name="x"), view("b", name="x"), view("c", seconds=1), view("d", seconds=1, name="x")]
     runs = {
-        "everything": chosen(found),
-        "state": chosen(found, states=["running", "failed"]),
-        "name": chosen(found, name="x"),
-        "last": chosen(found, last=2),
-        "all three": chosen(found, states=["succeeded"], name="x", last=1),
+        "everything": filter_runs(found),
+        "state": filter_runs(found, states=["running", "failed"]),
+        "name": filter_runs(found, name="x"),
+        "last": filter_runs(found, last=2),
+        "all three": filter_runs(found, states=["succeeded"], name="x", last=1),
     }
     assert {what: "".join(one.run for one in some) for what, some in runs.items()} == {
         "everything": "abcd", "state": "b", "name": "abd", "last": "cd", "all three": "d",
@@ -116,7 +116,7 @@ def test_runs_are_chosen_by_state_and_name_and_the_newest_of_them() -> None:
 )
 def test_nothing_to_show_says_why_and_what_would_be_shown(own: int, known: int, everything: bool, line: str) -> None:  # noqa: FBT001
     found = [view(letter) for letter in "ab"]
-    assert nothing(found[:own], found[:known], everything=everything) == line
+    assert empty_message(found[:own], found[:known], everything=everything) == line
 
 
 def failure(rank: int, number: int, kind: int = OWN, *, recovered: bool = True) -> Failure:
