@@ -135,9 +135,9 @@ def install(folder: Path, packages: Mapping[str, str]) -> str:
 TRIED = """
 import json, os, sys, torch
 sys.path[:0] = sys.argv[1:3]
-from clusterddp.remote.fork_server.preload_trial import tried
+from clusterddp.remote.fork_server.preload_trial import try_packages
 names, sys.argv[1:] = sys.argv[4:], []
-verdicts, _ = tried(names, os.getcwd(), lambda: None)
+verdicts, _ = try_packages(names, os.getcwd(), lambda: None)
 print(json.dumps({one.name: [one.left_out, one.reads, one.asks] for one in verdicts}))
 """
 
@@ -203,7 +203,7 @@ import importlib, json
 from clusterddp.remote.fork_server import environ_reads as reads
 reads.mapped_files = set  # libraries name what they read later, too
 asked = set()
-with reads.noting(asked):
+with reads.record_reads(asked):
     for name in ("torch", "torch.distributed.run", "torch._dynamo"):
         importlib.import_module(name)
 print(json.dumps([len(asked), sorted(name for name in asked if reads.is_free(name))]))

@@ -20,7 +20,13 @@ from ..system.bootstrap import Refused, private_folder, read_json, write_json
 FOLDER = "environments"
 READY = "ready"
 IDENT = re.compile(r"[0-9a-f]{64}")
-_OWN = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")  # written by an installer on this host
+_INSTALLER_FILES = (
+    "INSTALLER",
+    "REQUESTED",
+    "RECORD",
+    "direct_url.json",
+    "uv_cache.json",
+)  # written by an installer on this host
 
 
 @record
@@ -49,11 +55,11 @@ class EnvironmentStore:
 
     def folder_of(self, ident: Any) -> str:
         """An environment's folder; raises Refused if ``ident`` is not an environment's id."""
-        return os.path.join(self.folder, checked(ident))
+        return os.path.join(self.folder, checked_digest(ident))
 
     def wheel(self, sha256: Any) -> str:
         """The path of a wheel's file."""
-        return os.path.join(self.folder, "wheels", checked(sha256))
+        return os.path.join(self.folder, "wheels", checked_digest(sha256))
 
     def python(self, ident: Any) -> str:
         """The path of an environment's interpreter."""
@@ -63,10 +69,10 @@ class EnvironmentStore:
     def locked(self, ident: str, *, wait: bool = True) -> Iterator[bool]:
         """Hold the lock for building or removing an environment; yields False if it is held and ``wait`` is false."""
         path = self.folder_of(ident) + ".lock"
-        handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        while handle is not None and not _is_at(handle, path):  # it was removed with its environment meanwhile
+        handle = _open_locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        while handle is not None and not _is_file_at(handle, path):  # it was removed with its environment meanwhile
             os.close(handle)
-            handle = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            handle = _open_locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         try:
             yield handle is not None
         finally:
@@ -98,10 +104,11 @@ class EnvironmentStore:
             return []
 
 
-def _locked(path: str, how: int) -> Optional[int]:
+def _open_locked(path: str, flags: int) -> Optional[int]:
+    """Open and lock a file; None if others hold its lock and ``flags`` say not to wait."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, how)
+        fcntl.flock(handle, flags)
     except BlockingIOError:
         os.close(handle)
         return None
@@ -111,14 +118,15 @@ def _locked(path: str, how: int) -> Optional[int]:
     return handle
 
 
-def _is_at(handle: int, path: str) -> bool:
+def _is_file_at(handle: int, path: str) -> bool:
+    """Whether an open file is still the one at ``path``."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
         return False
 
 
-def checked(ident: Any) -> str:
+def checked_digest(ident: Any) -> str:
     """Return a digest in hex; raises Refused where it is none."""
     if not isinstance(ident, str) or not IDENT.fullmatch(ident):
         raise Refused("not a digest: %.80r" % (ident,))
@@ -141,7 +149,7 @@ def installed_digest(folder: str) -> str:
 
 def _is_content(path: str) -> bool:
     parts = path.split("/")
-    return parts[-1] not in _OWN and not path.endswith(".pyc") and not ("bin" in parts and ".." in parts)
+    return parts[-1] not in _INSTALLER_FILES and not path.endswith(".pyc") and not ("bin" in parts and ".." in parts)
 
 
 def _records(folder: str) -> Iterator[str]:

@@ -25,10 +25,10 @@ from ..system.interpreter import find_interpreter
 from ..system.setup_env import setup_environment
 from .folders import BuiltEnvironment, EnvironmentStore, installed_digest
 
-LIMIT = 3600.0  # seconds that uv may take on a slow disk
-_QUICK = 60.0
-_LEFT = ("VIRTUAL_ENV", "PYTHONPATH")  # if setup lines set them: they would lead away from the environment
-_WHO = """
+BUILD_TIMEOUT = 3600.0  # seconds that uv may take on a slow disk
+_QUERY_TIMEOUT = 60.0
+_REMOVED_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH")  # if setup lines set them: they would lead away from the environment
+_DESCRIBE_PYTHON = """
 import json, os, platform, sys, sysconfig
 name, version = platform.libc_ver()
 if name != "glibc":
@@ -49,9 +49,11 @@ def environment_base(request: Request) -> Dict[str, Any]:
     """
     asked = request.read_args(BaseRequest)
     env = setup_environment(asked.setup, dict(os.environ))
-    left = sorted(name for name in _LEFT if env.pop(name, ""))
+    left = sorted(name for name in _REMOVED_VARIABLES if env.pop(name, ""))
     interpreter = find_interpreter(asked.python, env, asked.workdir)
-    answer = Child([interpreter.python, "-c", _WHO], env=env, timeout=_QUICK, cwd="/", given=b"").answer()
+    answer = Child(
+        [interpreter.python, "-c", _DESCRIBE_PYTHON], env=env, timeout=_QUERY_TIMEOUT, cwd="/", given=b""
+    ).answer()
     if not answer.payload:
         raise Refused("%s does not tell what it is: %s" % (interpreter.python, answer.last_line()))
     from ..shared.wire.frames import parse_json
@@ -90,11 +92,11 @@ def environment_build(request: Request) -> Dict[str, Any]:
 
     Takes a ``BuildRequest``, returns a ``BuildAnswer``. Raises Refused if uv cannot build it.
     """
-    wanted = request.read_args(BuildRequest)
+    build = request.read_args(BuildRequest)
     store = EnvironmentStore(request.state)
-    with store.locked(wanted.ident):
-        known = store.ready(wanted.ident)
-        return written(BuildAnswer(digest=known.digest if known else _build(store, wanted)))
+    with store.locked(build.ident):
+        existing = store.ready(build.ident)
+        return written(BuildAnswer(digest=existing.digest if existing else _build(store, build)))
 
 
 def environment_proof(request: Request) -> Dict[str, Any]:
@@ -108,40 +110,41 @@ def environment_proof(request: Request) -> Dict[str, Any]:
     return written(EnvironmentProof(path=path, there=True, built=built.digest, now=installed_digest(path)))
 
 
-def _build(store: EnvironmentStore, wanted: BuildRequest) -> str:
-    target = store.folder_of(wanted.ident)
+def _build(store: EnvironmentStore, build: BuildRequest) -> str:
+    """Build an environment of the host's wheels with uv; returns the digest of what is installed."""
+    target = store.folder_of(build.ident)
     work = target + ".work"
     for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(work, "links"), mode=0o700)
     try:
-        for file, sha256 in wanted.wheels.items():
+        for file, sha256 in build.wheels.items():
             os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
-        _refuse_damaged(store, [wanted.uv])  # it runs before anything else checks it
-        uv = _uv(store.wheel(wanted.uv), work)
+        _refuse_damaged(store, [build.uv])  # it runs before anything else checks it
+        uv = _extract_uv(store.wheel(build.uv), work)
         requirements = os.path.join(work, "requirements.txt")
         with open(requirements, "w", encoding="utf-8", opener=private) as out:
-            out.write(wanted.requirements)
-        env = _clean(setup_environment(wanted.setup, dict(os.environ)), work)
-        _run([uv, "venv", "--quiet", "--offline", "--no-project", "--python", wanted.python, target], env)
+            out.write(build.requirements)
+        env = _uv_environment(setup_environment(build.setup, dict(os.environ)), work)
+        _run_uv([uv, "venv", "--quiet", "--offline", "--no-project", "--python", build.python, target], env)
         links = ["--no-index", "--find-links", os.path.join(work, "links"), "--require-hashes"]
-        if wanted.wheels:
+        if build.wheels:
             python = os.path.join(target, "bin", "python")
             try:
-                _run([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
+                _run_uv([uv, "pip", "sync", "--quiet", "--offline", *links, "--python", python, requirements], env)
             except Refused:
-                _refuse_damaged(store, wanted.wheels.values())
+                _refuse_damaged(store, build.wheels.values())
                 raise
         digest = installed_digest(target)
         built = BuiltEnvironment(
             digest=digest,
-            lock=wanted.lock,
+            lock=build.lock,
             built=time.time_ns(),
-            base=wanted.python,
-            project=wanted.project,
-            wheels=tuple(sorted([*wanted.wheels.values(), wanted.uv])),
+            base=build.python,
+            project=build.project,
+            wheels=tuple(sorted([*build.wheels.values(), build.uv])),
         )
-        store.complete(wanted.ident, built)
+        store.complete(build.ident, built)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -163,7 +166,7 @@ def _refuse_damaged(store: EnvironmentStore, wheels: Iterable[str]) -> None:
         raise Refused("%d wheels in %s were damaged and are removed" % (len(damaged), store.folder), "run again")
 
 
-def _uv(wheel: str, work: str) -> str:
+def _extract_uv(wheel: str, work: str) -> str:
     """Extract the static program from uv's wheel; its path."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
@@ -174,15 +177,19 @@ def _uv(wheel: str, work: str) -> str:
     return program
 
 
-def _clean(env: Dict[str, str], work: str) -> Dict[str, str]:
+def _uv_environment(env: Dict[str, str], work: str) -> Dict[str, str]:
     """The environment for uv: without the host's own uv and pip settings, and with a cache in the work folder."""
-    kept = {name: value for name, value in env.items() if name not in _LEFT and not name.startswith(("UV_", "PIP_"))}
+    kept = {
+        name: value
+        for name, value in env.items()
+        if name not in _REMOVED_VARIABLES and not name.startswith(("UV_", "PIP_"))
+    }
     own = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "hardlink", "UV_NO_PROGRESS": "1"}
     return dict(kept, UV_CACHE_DIR=os.path.join(work, "cache"), **own)
 
 
-def _run(argv: List[str], env: Dict[str, str]) -> None:
-    answer = Child(argv, env=env, timeout=LIMIT, cwd="/").answer()
+def _run_uv(argv: List[str], env: Dict[str, str]) -> None:
+    answer = Child(argv, env=env, timeout=BUILD_TIMEOUT, cwd="/").answer()
     if answer.status != 0:
         lines = [line.strip(" \u00d7\u2570\u2500\u25b6\u2502") for line in answer.output.splitlines() if line.strip()]
         message = " ".join(lines[:5])[:500] or "status %s" % answer.status

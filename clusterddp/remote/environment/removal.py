@@ -13,8 +13,8 @@ from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
 from .folders import EnvironmentStore
 
-FRESH = 3600.0  # seconds in which a wheel may be about to be installed
-ABANDONED = 7 * 86400.0  # seconds after which nobody will finish a partly sent wheel
+FRESH_TIMEOUT = 3600.0  # seconds in which a wheel may be about to be installed
+ABANDONED_TIMEOUT = 7 * 86400.0  # seconds after which nobody will finish a partly sent wheel
 
 
 class Use(NamedTuple):
@@ -30,7 +30,7 @@ def environments(request: Request) -> List[Dict[str, Any]]:
     found = []
     for ident in store.all():
         built = store.ready(ident)
-        use = _use(request.state, store.folder_of(ident))
+        use = _use_of(request.state, store.folder_of(ident))
         size = disk_usage(store.folder_of(ident))
         with store.locked(ident, wait=False) as free:
             report = EnvironmentReport(
@@ -58,7 +58,7 @@ def remove_environments(request: Request) -> Dict[str, Any]:
         if not os.path.isdir(folder):
             continue
         with store.locked(ident, wait=False) as free:
-            if free and not _use(request.state, folder).live:
+            if free and not _use_of(request.state, folder).live:
                 size += disk_usage(folder)
                 # First of all: an interrupted removal then leaves nothing that looks complete.
                 _unlink(os.path.join(folder, "ready"))
@@ -70,23 +70,24 @@ def remove_environments(request: Request) -> Dict[str, Any]:
 
 def _remove_wheels(store: EnvironmentStore) -> int:
     """Remove the wheels that no environment here was built from; returns their bytes."""
-    wanted: Set[str] = set()
+    used: Set[str] = set()
     for ident in store.all():
         built = store.ready(ident)
-        wanted.update(built.wheels if built else ())
+        used.update(built.wheels if built else ())
     folder, size = os.path.join(store.folder, "wheels"), 0
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         path = os.path.join(folder, name)
         if os.path.isdir(path):  # of a transfer that is under way or was interrupted: the next one removes it
             continue
         age = time.time() - os.stat(path).st_mtime
-        if name not in wanted and age > (ABANDONED if name.endswith(".part") else FRESH):
+        if name not in used and age > (ABANDONED_TIMEOUT if name.endswith(".part") else FRESH_TIMEOUT):
             size += os.stat(path).st_size
             _unlink(path)
     return size
 
 
-def _use(state: str, folder: str) -> Use:
+def _use_of(state: str, folder: str) -> Use:
+    """How runs on record use the environment in ``folder``."""
     last, live = 0, []
     for spool in all_spools(state):
         plan = spool.readable_plan()

@@ -7,7 +7,7 @@ from typing import Any, List, Tuple
 from .fork_checks import RefusedError
 
 
-class Holders:
+class PathHolders:
     """The containers that kept the working folder's path while torch was imported."""
 
     def __init__(self) -> None:
@@ -19,14 +19,14 @@ class Holders:
 
         Raises RefusedError if an object holds it in a way that cannot be replaced.
         """
-        known = (excluded, vars(excluded), self, vars(self))
+        ignored = (excluded, vars(excluded), self, vars(self))
         for holder in gc.get_objects():
-            if not _mentions(holder, text):
+            if not _refers_to_text(holder, text):
                 continue
-            if isinstance(holder, FrameType) or any(holder is one for one in known):
+            if isinstance(holder, FrameType) or any(holder is ignored_object for ignored_object in ignored):
                 continue
             inside = holder if isinstance(holder, (dict, list)) else getattr(holder, "__dict__", None)
-            names = _names(inside, text)
+            names = _keys_with(inside, text)
             if not names:
                 raise RefusedError("a %s remembers the working folder" % type(holder).__name__)
             self.holders += [(inside, name) for name in names]
@@ -38,14 +38,14 @@ class Holders:
             inside[name] = inside[name].replace(self.text, folder)
 
 
-def _mentions(holder: object, text: str) -> bool:
+def _refers_to_text(holder: object, text: str) -> bool:
     found = False
     for one in gc.get_referents(holder):  # a loop: a generator expression's cell would hold it too
         found = found or (type(one) is str and text in one)
     return found
 
 
-def _names(inside: Any, text: str) -> List[Any]:
+def _keys_with(inside: Any, text: str) -> List[Any]:
     if isinstance(inside, dict):
         return [name for name, value in inside.items() if type(value) is str and text in value]
     if isinstance(inside, list):

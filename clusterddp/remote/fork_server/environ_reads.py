@@ -28,7 +28,7 @@ _IN_LIBRARIES = re.compile(
     + rb"|(?:LOCAL_|GROUP_|ROLE_)?(?:RANK|WORLD_SIZE)(?=\0)|(?<=\0)MASTER_(?:ADDR|PORT)(?=\0)"
 )
 _WORD = re.compile(rb"[A-Z][A-Z0-9_]{3,}")  # searched for first: ten times as fast as _IN_LIBRARIES
-MOST = 1 << 30  # bytes of a library that are searched
+MAX_SEARCHED = 1 << 30  # bytes of a library that are searched
 PART = 1 << 22
 
 
@@ -37,7 +37,7 @@ def is_free(name: str, reads: Container[str] = ()) -> bool:
     return (name in FREE or name.startswith(FREE_PREFIXES) or is_of_a_worker(name)) and name not in reads
 
 
-def own_to_one(reads: Iterable[str]) -> str:
+def first_individual_variable(reads: Iterable[str]) -> str:
     """Return the first of the names whose value differs between workers, runs or logins; empty if there is none."""
     for name in sorted(reads):
         if name == EVERY or name in OF_A_LOGIN or name.startswith(OF_A_RANK) or is_of_a_worker(name):
@@ -45,7 +45,7 @@ def own_to_one(reads: Iterable[str]) -> str:
     return ""
 
 
-class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
+class RecordingEnviron(dict):  # type: ignore[type-arg] # the zipapp knows no typing
     """The dictionary behind os.environ, which records the names that are read."""
 
     asked: Set[str]
@@ -65,25 +65,25 @@ class Noting(dict):  # type: ignore[type-arg] # the zipapp knows no typing
 
 
 @contextmanager
-def noting(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None]:
+def record_reads(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None]:
     """Add the variables read within the block to ``asked``; add ``EVERY`` if the whole environment is read.
 
     With ``in_libraries``, also add those that are named in libraries loaded within the block.
     """
     environments: Any = [os.environ, os.environb]
-    real = environments[0]._data  # noqa: SLF001
+    original = environments[0]._data  # noqa: SLF001
     before = mapped_files()
-    note = Noting(real)
-    note.asked = asked
+    recording = RecordingEnviron(original)
+    recording.asked = asked
     for one in environments:
-        one._data = note  # noqa: SLF001
+        one._data = recording  # noqa: SLF001
     try:
         yield
     finally:
         for one in environments:
-            one._data = real  # noqa: SLF001
-        real.clear()
-        real.update(dict.items(note))
+            one._data = original  # noqa: SLF001
+        original.clear()
+        original.update(dict.items(recording))
     for path in (mapped_files() - before) if in_libraries else ():
         asked.update(named_in(path))
 
@@ -94,7 +94,7 @@ def named_in(path: str) -> Set[str]:
     rest: Optional[bytes] = b"\0"
     try:
         with open(path, "rb") as stream:
-            for _ in range(MOST // PART):
+            for _ in range(MAX_SEARCHED // PART):
                 part = stream.read(PART)
                 if not part:
                     return found

@@ -11,8 +11,8 @@ from typing import Container, Dict, Iterator, List, Optional, Sequence, Set
 
 from .environ_reads import is_free
 
-MOST_FILES, MOST_BYTES = 2000, 32 << 20
-PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
+MAX_FILES, MAX_BYTES = 2000, 32 << 20
+SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 MENTIONS = (b"environ", b"putenv", b"unsetenv", b"dotenv")
 _READS = {"get", "items", "keys", "values", "copy"}
 _COPIES = {"dict", "list", "set", "sorted", "len", "print", "str", "repr"}
@@ -30,7 +30,7 @@ def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = No
     """
     try:
         for path in project_files(folders):
-            found = _in_file(path, reads)
+            found = _first_write_in(path, reads)
             if found:
                 return found
     except (OSError, UnknownError) as error:
@@ -41,13 +41,13 @@ def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = No
 def project_files(folders: Sequence[str]) -> Iterator[str]:
     """Yield the Python files below the folders, except in hidden folders, installed packages and environments.
 
-    Raises UnknownError if there are more than ``MOST_FILES`` files or ``MOST_BYTES`` bytes; OSError if a folder or file
+    Raises UnknownError if there are more than ``MAX_FILES`` files or ``MAX_BYTES`` bytes; OSError if a folder or file
     cannot be read.
     """
     files = size = 0
     for folder in sorted(set(folders)):
         for base, inside, names in os.walk(folder, onerror=_raise):
-            inside[:] = sorted(name for name in inside if name not in PASSED_OVER and not name.startswith("."))
+            inside[:] = sorted(name for name in inside if name not in SKIPPED_FOLDERS and not name.startswith("."))
             if "pyvenv.cfg" in names:
                 inside.clear()
                 continue
@@ -56,7 +56,7 @@ def project_files(folders: Sequence[str]) -> Iterator[str]:
                 if not name.endswith(".py") or not os.path.isfile(path):
                     continue
                 files, size = files + 1, size + os.path.getsize(path)
-                if files > MOST_FILES or size > MOST_BYTES:
+                if files > MAX_FILES or size > MAX_BYTES:
                     raise UnknownError("%s has too many Python files to look for variables in" % folder)
                 yield path
 
@@ -65,13 +65,14 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _in_file(path: str, reads: Optional[Container[str]]) -> Optional[str]:
+def _first_write_in(path: str, reads: Optional[Container[str]]) -> Optional[str]:
+    """Return what ``mattering_write`` does, for one file."""
     with open(path, "rb") as stream:
         source = stream.read()
     if not any(mention in source for mention in MENTIONS):
         return None
     try:
-        lines = writes(source)
+        lines = variables_set(source)
     except (SyntaxError, ValueError, RecursionError):  # Python 2, or a template: nothing imports it
         return None
     except UnknownError as error:
@@ -86,7 +87,7 @@ def _matters(name: str) -> bool:
     return name != "PYTHONHASHSEED" and not is_free(name)  # PYTHONHASHSEED is read before any code runs
 
 
-def writes(source: bytes) -> Dict[str, int]:
+def variables_set(source: bytes) -> Dict[str, int]:
     """Return the variables that the source sets or removes, with a line number of each.
 
     Raises SyntaxError, ValueError or RecursionError if it is not valid source for this version of Python; UnknownError
@@ -96,12 +97,12 @@ def writes(source: bytes) -> Dict[str, int]:
     above: Dict[ast.AST, ast.AST] = {below: node for node in ast.walk(tree) for below in ast.iter_child_nodes(node)}
     found: Dict[str, int] = {}
     for node in ast.walk(tree):
-        for name in _written(node, above):
+        for name in _variables_set_by(node, above):
             found.setdefault(name, getattr(node, "lineno", 0))
     return found
 
 
-def _written(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
+def _variables_set_by(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
     """Return the environment variables that one node of a file's syntax tree assigns."""
     called = _name(node)
     parent = above.get(node)
@@ -114,7 +115,7 @@ def _written(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
     if isinstance(parent, ast.Subscript) and parent.value is node:
         return set() if isinstance(parent.ctx, ast.Load) else {_constant(_index(parent), node)}
     if isinstance(parent, ast.Attribute):
-        return _by_method(parent, above.get(parent), node)
+        return _set_by_method(parent, above.get(parent), node)
     reads = isinstance(parent, (ast.Compare, ast.For, ast.comprehension)) or (
         (isinstance(parent, ast.keyword) and parent.arg == "env")
         or (isinstance(parent, ast.Call) and _name(parent.func) in _COPIES)
@@ -125,7 +126,8 @@ def _written(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
     return set()
 
 
-def _by_method(method: ast.Attribute, call: Optional[ast.AST], node: ast.AST) -> Set[str]:
+def _set_by_method(method: ast.Attribute, call: Optional[ast.AST], node: ast.AST) -> Set[str]:
+    """Return the variables that a call of a method of os.environ sets."""
     if method.attr in _READS:
         return set()
     if method.attr in ("setdefault", "pop"):
@@ -155,6 +157,7 @@ def _index(node: ast.Subscript) -> ast.AST:
 
 
 def _constant(node: Optional[ast.AST], origin: ast.AST) -> str:
+    """Return the text of a node that is a constant; raises UnknownError for any other."""
     return _text(getattr(node, "value", None) if isinstance(node, ast.Constant) else None, origin)
 
 

@@ -18,8 +18,8 @@ from ..system.clock import boot_clock
 from ..system.rename import rename, set_environment
 from .fork_checks import tell
 
-HELD_UP = 127
-POLL = 0.001  # seconds between checks for the new parent
+CANNOT_RUN = 127  # exit status
+POLL_INTERVAL = 0.001  # seconds between checks for the new parent
 Main = Callable[[], object]
 
 
@@ -31,22 +31,22 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     which is ending.
     """
     while os.getppid() == middle:
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL)
     prctl.set_pdeathsig(signal.SIGKILL)  # only now: the intermediate process had to end
     if os.getppid() != supervisor:
-        os._exit(HELD_UP)
+        os._exit(CANNOT_RUN)
     os.setpgid(0, 0)
-    descriptor, *own = handles
+    descriptor, *sockets = handles
     try:
         sys.path[:0] = [os.getcwd(), os.path.join(spool, "remote.pyz")]
-        main = {"agent": _agent, "store": _store}[role](own)
+        main = {"agent": _prepare_agent, "store": _prepare_store}[role](sockets)
     except Exception as error:  # noqa: BLE001 - then the supervisor starts it plainly
         tell(descriptor, "no %s: %r" % (role, error))
         os._exit(0)
     tell(descriptor, "%d" % os.getpid())
-    order = _order(descriptor)
+    order = _read_order(descriptor)
     if order.until is not None and boot_clock() >= order.until:
-        os._exit(HELD_UP)  # we were delayed, and the other nodes may be in a later attempt
+        os._exit(CANNOT_RUN)  # we were delayed, and the other nodes may be in a later attempt
     log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle in (1, 2):
         os.dup2(log, handle)
@@ -55,10 +55,10 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     set_environment(order.env.items())
     rename(order.argv, order.env.items())
     sys.argv = order.argv[2:]  # after python -m or -u
-    _end(main)
+    _run_and_exit(main)
 
 
-def _agent(own: List[int]) -> Main:
+def _prepare_agent(sockets: List[int]) -> Main:
     """Register our rendezvous plugin as torch does, and return torchrun's main function."""
     backend = importlib.import_module("clusterddp_remote.shared.run.plan").BACKEND
     creator = importlib.import_module("clusterddp_remote.rendezvous").creator
@@ -68,23 +68,24 @@ def _agent(own: List[int]) -> Main:
     torchrun = importlib.import_module("torch.distributed.run")
 
     def main() -> object:
-        if own:
-            os.environ[PARTICIPANTS] = str(own[0])
+        if sockets:
+            os.environ[PARTICIPANTS] = str(sockets[0])
         sys.argv[0] = str(torchrun.__file__)
         return torchrun.main()
 
     return main
 
 
-def _store(own: List[int]) -> Main:
-    (listener,) = own
+def _prepare_store(sockets: List[int]) -> Main:
+    """Import the store, and return the function that runs it on the listening socket."""
+    (listener,) = sockets
     with socket.socket(fileno=os.dup(listener)) as sock:
         sock.getsockname()  # fails unless the descriptor is a socket
     serve = importlib.import_module("clusterddp_remote.rendezvous.store").main
     return lambda: serve([str(listener), "forked"])
 
 
-def _order(descriptor: int) -> BeginOrder:
+def _read_order(descriptor: int) -> BeginOrder:
     """Read the supervisor's order, a line of JSON; exit if the socket is closed before."""
     data = b""
     while not data.endswith(b"\n"):
@@ -95,7 +96,7 @@ def _order(descriptor: int) -> BeginOrder:
     return BeginOrder(**json.loads(data))
 
 
-def _end(main: Main) -> NoReturn:
+def _run_and_exit(main: Main) -> NoReturn:
     """Run ``main`` and exit as an interpreter does, but without tearing torch down."""
     code: object = 0
     try:

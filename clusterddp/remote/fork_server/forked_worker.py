@@ -23,7 +23,7 @@ OF_A_WORKER = (
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 )  # fmt: skip
 OF_A_WORKER_PREFIX = "TORCHELASTIC_"
-KIND = 0o170000  # the file type's bits of st_mode
+FILE_TYPE_BITS = 0o170000  # the file type's bits of st_mode
 
 
 class WorkerInputs(NamedTuple):
@@ -42,7 +42,7 @@ class WorkerInputs(NamedTuple):
         return cls(argv, dict(os.environ), asked)
 
 
-def become(
+def become_worker(
     given: WorkerInputs, request: WorkerRequest, handles: List[int], parent: int, pipes: Tuple[int, int]
 ) -> Tuple[str, str]:
     """Prepare the worker and wait until it may begin; return its spool and ``<start>.<local_rank>``.
@@ -53,8 +53,8 @@ def become(
     """
     refused, held = pipes
     try:
-        _check(given, request, handles)
-        _change(given, request, handles, parent)
+        _refuse_difference(given, request, handles)
+        _renew(given, request, handles, parent)
     except BaseException as error:  # noqa: BLE001 - started plainly then
         tell(refused, str(error) if isinstance(error, RefusedError) else repr(error))
         os._exit(1)
@@ -67,19 +67,19 @@ def become(
     return request.spool, request.key
 
 
-def _check(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int]) -> None:
+def _refuse_difference(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int]) -> None:
     """Refuse a worker that might behave differently from one started plainly; raises RefusedError."""
     if request.argv != given.argv:
         raise RefusedError("its command line is another: %s" % " ".join(request.argv))
-    wanted = dict(request.env)
-    for name in sorted({*given.env, *wanted}):
-        if given.env.get(name) != wanted.get(name) and not is_of_a_worker(name):
+    requested = dict(request.env)
+    for name in sorted({*given.env, *requested}):
+        if given.env.get(name) != requested.get(name) and not is_of_a_worker(name):
             raise RefusedError("%s is set for this worker alone" % name)
     if len(handles) != 3:
         raise RefusedError("its output did not come with it")
     for number, handle in enumerate(handles):
         mine, its = os.fstat(number), os.fstat(handle)
-        if (mine.st_mode & KIND, mine.st_rdev) != (its.st_mode & KIND, its.st_rdev):
+        if (mine.st_mode & FILE_TYPE_BITS, mine.st_rdev) != (its.st_mode & FILE_TYPE_BITS, its.st_rdev):
             raise RefusedError("its descriptor %d is of another kind" % number)
     for folder in first_folders(given.argv):
         refuse_shadows(folder, given.asked)
@@ -90,7 +90,7 @@ def is_of_a_worker(name: str) -> bool:
     return name in OF_A_WORKER or name.startswith(OF_A_WORKER_PREFIX)
 
 
-def _change(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int], parent: int) -> None:
+def _renew(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int], parent: int) -> None:
     """Renew what a fork inherits from its parent; raises RefusedError or OSError if something cannot be renewed."""
     os.setsid()
     if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
@@ -103,7 +103,7 @@ def _change(given: WorkerInputs, request: WorkerRequest, handles: Sequence[int],
     set_environment(env)
     if not rename(given.argv, env):
         raise RefusedError(NO_RENAME)
-    draw_anew()
+    reseed()
 
 
 def seeded_generators() -> List[Any]:
@@ -118,7 +118,7 @@ def seeded_generators() -> List[Any]:
     return [one for one in found if one is not None]
 
 
-def draw_anew() -> None:
+def reseed() -> None:
     """Regenerate what a process draws once: seeds, keys, ids."""
     for generator in seeded_generators():
         generator.seed()

@@ -12,8 +12,8 @@ from typing import Any, Callable, Container, Dict, List
 
 from ..spool.events import append_event
 
-WORTH_TELLING = 1.0  # seconds of all packages together
-SHARE = 0.1  # seconds of one module
+MIN_TOTAL = 1.0  # seconds of all packages together
+MIN_MODULE = 0.1  # seconds of one module
 SITES = ("/site-packages/", "/dist-packages/")
 OF_TORCH = ("torch", "functorch", "torchgen")
 
@@ -62,10 +62,12 @@ class ImportTimes:
         except Exception:  # noqa: BLE001 - the import itself will raise it
             return False
 
-    def worth_telling(self) -> List[str]:
+    def modules_to_report(self) -> List[str]:
         """Return the modules to report, longest first; none if preloading them would save little."""
-        names = sorted((name for name, took in self.seconds.items() if took >= SHARE), key=self.seconds.__getitem__)
-        return names[::-1] if self.total(names) > WORTH_TELLING else []
+        names = sorted(
+            (name for name, took in self.seconds.items() if took >= MIN_MODULE), key=self.seconds.__getitem__
+        )
+        return names[::-1] if self.total(names) > MIN_TOTAL else []
 
     def total(self, names: List[str]) -> float:
         """Return the sum of these modules' times in seconds."""
@@ -83,23 +85,23 @@ def measure(spool: str, worker: str, left_out: Container[str]) -> None:
         return
 
     def write_times() -> None:
-        names = times.worth_telling()
+        names = times.modules_to_report()
         if names:
             start, _, local_rank = worker.partition(".")
             fields = {"start": int(start), "local_rank": int(local_rank), "seconds": round(times.total(names), 2)}
             append_event(os.path.join(spool, "events.jsonl"), "slow_imports", modules=names, **fields)
 
-    _at_last_flush(write_times)
+    _call_at_last_flush(write_times)
 
 
-def _at_last_flush(call: Callable[[], None]) -> None:
+def _call_at_last_flush(call: Callable[[], None]) -> None:
     """Call ``call`` when Python flushes its streams at exit.
 
     All modules are still loaded then, and the script's own exit callbacks do not include one of ours.
     """
     pid, called = os.getpid(), []  # type: ignore[var-annotated]
 
-    def noting(flush: Callable[[], Any]) -> Callable[[], Any]:
+    def calling_first(flush: Callable[[], Any]) -> Callable[[], Any]:
         def flush_and_call() -> Any:
             if not called and sys.is_finalizing() and os.getpid() == pid:
                 called.append(pid)
@@ -114,4 +116,4 @@ def _at_last_flush(call: Callable[[], None]) -> None:
         buffer: Any = getattr(stream, "buffer", None)
         raw = getattr(buffer, "raw", buffer)
         if raw is not None:
-            raw.flush = noting(raw.flush)
+            raw.flush = calling_first(raw.flush)

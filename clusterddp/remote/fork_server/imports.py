@@ -7,8 +7,8 @@ import re
 import sys
 from typing import Callable, Iterable, Optional, Sequence, Set
 
-from .cwd_references import Holders
-from .environ_reads import noting
+from .cwd_references import PathHolders
+from .environ_reads import record_reads
 from .fork_checks import RefusedError, process_state, threads
 
 AGENT_MODULES = ("torch", "torch.distributed.run")
@@ -56,13 +56,14 @@ class Imports:
         """
 
         def load() -> None:
-            with noting(self.reads, in_libraries=not self.hurried):
+            with record_reads(self.reads, in_libraries=not self.hurried):
                 for module in modules:
                     _load_module(module)
 
         self._load(load, "it", here)
 
     def _load(self, load: Callable[[], None], what: str, here: str = "") -> None:
+        """Call ``load``, and raise RefusedError if it left anything but modules behind."""
         before = process_state()
         gc.disable()
         finder = LookedUpNames(self.asked)
@@ -75,7 +76,7 @@ class Imports:
         if not self.hurried:
             gc.collect()
         if here:
-            Holders().find(Holders(), here)
+            PathHolders().find(PathHolders(), here)
         if threads() > 1:  # OpenBLAS ends its threads at a fork
             child = os.fork()
             if not child:

@@ -22,12 +22,12 @@ from ..system.bootstrap import Refused, private_folder, write_json
 from .environ_writes import mattering_write
 from .fork_checks import RefusedError, import_state, refuse_shadows
 from .imports import Imports
-from .preload_trial import PreloadVerdict, reason_against, tried
+from .preload_trial import PreloadVerdict, reason_against, try_packages
 
 RULES = 2  # version of the trial's rules; verdicts by others do not count
-LONGEST = 16 << 20  # bytes of a file of verdicts
-MOST_KEPT = 8  # files of verdicts
-ABANDONED = 3600.0  # seconds after which a trial's folder counts as abandoned
+MAX_FILE_SIZE = 16 << 20  # bytes of a file of verdicts
+MAX_FILES = 8  # files of verdicts
+ABANDONED_TIMEOUT = 3600.0  # seconds after which a trial's folder counts as abandoned
 
 
 @record
@@ -69,7 +69,7 @@ class Preload:
 
         ``meanwhile`` is not stored: it refers to the server, and such a cycle would stay in each worker uncollected.
         """
-        kept = self._find() if self.names else None
+        kept = self._read_valid() if self.names else None
         if kept:
             self.verdicts = kept.verdicts
             return
@@ -78,10 +78,10 @@ class Preload:
         try:
             private_folder(os.path.dirname(self.folder))
             private_folder(self.folder)
-            found, paths = tried(self.names, self.folder, meanwhile)
+            found, paths = try_packages(self.names, self.folder, meanwhile)
             self.verdicts = tuple(found)
             hook = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # removed with the run's own folder
-            self._keep(sorted(paths - {hook}))
+            self._save_and_prune(sorted(paths - {hook}))
         except (OSError, Refused) as error:
             if not self.verdicts:  # else they are tried again next time
                 reason = "it cannot be tried: %s" % error
@@ -94,7 +94,7 @@ class Preload:
         """
         reason = reason_against(verdict.modules, imports)
         if reason:
-            kept = self._find()
+            kept = self._read_valid()
             if kept:
                 changed = (one._replace(left_out=reason) if one.name == verdict.name else one for one in kept.verdicts)
                 self._write(kept._replace(verdicts=tuple(changed)))
@@ -106,7 +106,7 @@ class Preload:
         self.verdicts = tuple(one if one.left_out else one._replace(left_out=reason(one)) for one in self.verdicts)
 
     @property
-    def wanted(self) -> List[PreloadVerdict]:
+    def to_import(self) -> List[PreloadVerdict]:
         """The packages to be imported."""
         return [one for one in self.verdicts if not one.left_out]
 
@@ -116,30 +116,31 @@ class Preload:
         return [one for one in self.verdicts if one.left_out]
 
     @property
-    def not_to_be_had(self) -> FrozenSet[str]:
+    def left_out_names(self) -> FrozenSet[str]:
         """Top-level names of the packages that are left out."""
         return frozenset(name.partition(".")[0] for one in self.left_out for name in (one.name, *one.modules))
 
-    def _find(self) -> Optional[KeptVerdicts]:
+    def _read_valid(self) -> Optional[KeptVerdicts]:
         """Return the kept verdicts if they still hold."""
         try:
             with open(self.path, "rb") as stream:
-                kept = decode(stream.read(LONGEST))
+                kept = decode(stream.read(MAX_FILE_SIZE))
         except (OSError, ValueError):  # none, or damaged: the trial is made again
             return None
         same = tuple(one.name for one in kept.verdicts) == self.names
         return kept if same and kept.digest == digest(kept.paths, kept.verdicts) else None
 
-    def _keep(self, paths: List[str]) -> None:
+    def _save_and_prune(self, paths: List[str]) -> None:
+        """Save the verdicts; remove the oldest other files, and the folders of abandoned trials."""
         self._write(KeptVerdicts(self.verdicts, tuple(paths), digest(paths, self.verdicts)))
-        known = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
-        oldest = sorted((path for path in known if path.endswith(".json")), key=os.path.getmtime)
-        for path in oldest[:-MOST_KEPT]:
+        paths_in_folder = [os.path.join(self.folder, name) for name in os.listdir(self.folder)]
+        oldest = sorted((path for path in paths_in_folder if path.endswith(".json")), key=os.path.getmtime)
+        for path in oldest[:-MAX_FILES]:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        for path in known:
+        for path in paths_in_folder:
             with contextlib.suppress(OSError):  # it is not empty: another trial's
-                if not path.endswith(".json") and time.time() - os.path.getmtime(path) > ABANDONED:
+                if not path.endswith(".json") and time.time() - os.path.getmtime(path) > ABANDONED_TIMEOUT:
                     os.rmdir(path)
 
     def _write(self, kept: KeptVerdicts) -> None:

@@ -19,10 +19,10 @@ from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Seq
 
 from .forked_worker import seeded_generators
 
-MOST = 8 << 20  # objects that are examined
+MAX_OBJECTS = 8 << 20  # objects that are examined
 LARGEST_ARRAY = 1 << 20  # bytes of an array that are compared
 UNLISTED = (tuple, dict)  # the collector does not track one that holds nothing it tracks
-AT_ONCE = 4096  # objects in one call of the collector
+BATCH_SIZE = 4096  # objects in one call of the collector
 LOWEST_ADDRESS, HIGHEST_ADDRESS = 1 << 32, 1 << 57
 LEAVES = (
     int, bool, float, complex, str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta,
@@ -33,16 +33,16 @@ OF_IMPORTS = ("__spec__", "__loader__", "__builtins__", "__cached__", "__file__"
 RIGHT_IN_FORKS = frozenset((
     # The times from which a percentage of CPU time is computed.
     "psutil._last_cpu_times", "psutil._last_per_cpu_times", "psutil._last_cpu_times_2", "psutil._last_per_cpu_times_2",
-    # Each fork draws its own (forked_worker.draw_anew).
+    # Each fork draws its own (forked_worker.reseed).
     "transformers.utils.hub.SESSION_ID", "multiprocess.process._current_process",
 ))  # fmt: skip
 
 
 class TooManyError(Exception):
-    """There are more than ``MOST`` objects to examine."""
+    """There are more than ``MAX_OBJECTS`` objects to examine."""
 
 
-class Before:
+class StateBefore:
     """The objects, modules and generators that existed before the import; they are kept, so that no id is reused."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Before:
     def new_generators(self) -> List[Any]:
         """Return the generators made since, except the libraries' own, which each fork reseeds."""
         gc.unfreeze()
-        known = {id(one) for one in (*self.generators, *libraries_own())}
+        known = {id(one) for one in (*self.generators, *library_generators())}
         found = {id(one): one for one in generators() if id(one) not in known}
         return list(found.values())
 
@@ -65,13 +65,13 @@ class Before:
         return [name for name in list(sys.modules) if name not in self.modules]
 
 
-def libraries_own() -> List[Any]:
+def library_generators() -> List[Any]:
     """Return the libraries' own generators, of ``random``, numpy, torch and sympy, with their bit generators."""
     found = [*seeded_generators(), getattr(sys.modules.get("random"), "_inst", None)]
     return found + [getattr(one, "_bit_generator", None) for one in found]
 
 
-def kinds() -> Tuple[type, ...]:
+def generator_types() -> Tuple[type, ...]:
     """Return the types of random generators in the libraries that are loaded."""
     loaded = dict(sys.modules)
     found = [getattr(loaded.get("_random"), "Random", None), getattr(loaded.get("torch"), "Generator", None)]
@@ -79,31 +79,31 @@ def kinds() -> Tuple[type, ...]:
     return tuple(one for one in found if isinstance(one, type))
 
 
-class _Wanted(dict):  # type: ignore[type-arg] # the zipapp knows no typing
+class _IsGenerator(dict):  # type: ignore[type-arg] # the zipapp knows no typing
     """A cache of which types are random generators that a process seeds once."""
 
     def __init__(self) -> None:
-        self.kinds = kinds()
+        self.generator_types = generator_types()
         self.without_state = getattr(sys.modules.get("random"), "SystemRandom", ())  # it asks the kernel each time
 
     def __missing__(self, kind: type) -> bool:
-        found = any(one in self.kinds for one in kind.__mro__) and self.without_state not in kind.__mro__
+        found = any(one in self.generator_types for one in kind.__mro__) and self.without_state not in kind.__mro__
         self[kind] = found
         return found
 
 
 def generators() -> Iterator[Any]:
     """Yield every random generator that an object of this process refers to; one may be yielded several times."""
-    wanted = _Wanted()
+    is_generator = _IsGenerator()
     objects = gc.get_objects()
-    for at in range(0, len(objects), AT_ONCE):
-        todo = gc.get_referents(*objects[at : at + AT_ONCE])
+    for at in range(0, len(objects), BATCH_SIZE):
+        todo = gc.get_referents(*objects[at : at + BATCH_SIZE])
         while todo:
-            one = todo.pop()
-            if wanted[type(one)]:
-                yield one
-            elif type(one) in UNLISTED and not gc.is_tracked(one):
-                todo += gc.get_referents(one)
+            found = todo.pop()
+            if is_generator[type(found)]:
+                yield found
+            elif type(found) in UNLISTED and not gc.is_tracked(found):
+                todo += gc.get_referents(found)
 
 
 # Two digests of the same values: one of all, one without the numbers that may depend on this process.
@@ -126,53 +126,55 @@ class Values:
     """Digests of all that can be reached from each attribute of the modules that are new since ``before``.
 
     Each object counts where it is reached first. ``sought`` are objects whose path is wanted. Raises TooManyError if
-    there are more than ``MOST`` objects to examine.
+    there are more than ``MAX_OBJECTS`` objects to examine.
     """
 
-    def __init__(self, before: Before, sought: Iterable[Any] = ()) -> None:
+    def __init__(self, before: StateBefore, sought: Iterable[Any] = ()) -> None:
         self.paths: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # the path of each, by the object's id
         self._old: Container[int] = before.ids
-        self._of_process = _OfThisProcess()
-        self._seen: Set[int] = set(map(id, libraries_own()))
+        self._process_numbers = _ProcessNumbers()
+        self._seen: Set[int] = set(map(id, library_generators()))
         self.digests: Dict[str, Digests] = {}
         namespaces = {name: _namespace(sys.modules.get(name)) for name in before.new_modules()}
         self._seen.update(map(id, namespaces.values()))  # functions refer to them
         for name, namespace in namespaces.items():
             for attribute, value in list(namespace.items()):
                 if attribute not in OF_IMPORTS and type(attribute) is str:
-                    self._add("%s.%s" % (name, attribute), value)
+                    self._add_digests("%s.%s" % (name, attribute), value)
 
-    def _add(self, path: str, value: Any) -> None:
+    def _add_digests(self, path: str, value: Any) -> None:
+        """Store the digests of the attribute at ``path``, unless it may differ between forks."""
         digests = self._digests(path, value)
         if any(digests) and path not in RIGHT_IN_FORKS:
             self.digests[path] = digests
 
     def _digests(self, path: str, value: Any) -> Digests:
-        whole = without_own = 0
+        """Digest all objects that are reached from ``value`` for the first time."""
+        whole = without_process = 0
         todo = [value]
         while todo:
-            one = todo.pop()
-            kind = type(one)
+            current = todo.pop()
+            kind = type(current)
             if kind in LEAVES:
-                if one == one:  # noqa: PLR0124 - no NaN
-                    whole = hash((whole, one))
-                    own = kind is int and one in self._of_process
-                    without_own = hash((without_own,) if own else (without_own, one))
+                if current == current:  # noqa: PLR0124 - no NaN
+                    whole = hash((whole, current))
+                    own = kind is int and current in self._process_numbers
+                    without_process = hash((without_process,) if own else (without_process, current))
                 continue
-            key = id(one)
+            key = id(current)
             if key in self._seen or key in self._old:
                 continue
             self._seen.add(key)
-            if len(self._seen) > MOST:
+            if len(self._seen) > MAX_OBJECTS:
                 raise TooManyError
             if key in self.paths:
                 self.paths[key] = self.paths[key] or path
-            content = _content(one)
+            content = _content(current)
             if content is not None:
-                whole, without_own = hash((whole, content)), hash((without_own, content))
+                whole, without_process = hash((whole, content)), hash((without_process, content))
             elif not issubclass(kind, NEVER):
-                todo += _inside(one)
-        return whole, without_own
+                todo += _referents_in_order(current)
+        return whole, without_process
 
 
 def _namespace(module: Any) -> Dict[Any, Any]:
@@ -198,7 +200,7 @@ def _content(one: Any) -> Optional[bytes]:
     return None
 
 
-def _inside(one: Any) -> List[Any]:
+def _referents_in_order(one: Any) -> List[Any]:
     """Return the objects that an object refers to, in an order that is the same in every process."""
     if type(one) is dict:  # the order of a class from a C library's may be random
         return [part for item in sorted(dict.items(one), key=lambda item: _order(item[0])) for part in item]
@@ -217,7 +219,7 @@ def _order(item: Any) -> Tuple[str, str]:
     return kind.__name__, repr(sorted(repr(part) for part in gc.get_referents(item) if type(part) in LEAVES))
 
 
-class _OfThisProcess:
+class _ProcessNumbers:
     """The numbers that depend on a process and stay right in its forks: addresses of mapped memory, and its pid.
 
     A library keeps its pid to notice a fork.

@@ -22,16 +22,16 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoR
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, record
 from ..system import prctl, procfs
-from .environ_reads import EVERY, own_to_one
+from .environ_reads import EVERY, first_individual_variable
 from .fork_checks import RefusedError, children, mapped_files, read_paths, tell
-from .forked_worker import draw_anew
+from .forked_worker import reseed
 from .imports import Imports
-from .preload_state import Before, TooManyError, Values, same
+from .preload_state import StateBefore, TooManyError, Values, same
 
-LIMIT = 120  # seconds for one package
-APART = 1.1  # seconds between the chains, so that times in whole seconds differ
-LOOK = 0.05  # seconds between checks whether a chain has ended
-LARGEST = 600 << 10  # KiB of anonymous memory
+PACKAGE_TIMEOUT = 120  # seconds for one package
+CHAIN_PAUSE = 1.1  # seconds between the chains, so that times in whole seconds differ
+CHECK_INTERVAL = 0.05  # seconds between checks whether a chain has ended
+MAX_MEMORY = 600 << 10  # KiB of anonymous memory of a process that has imported the packages
 ALL_TRIED, BAD = 3, 4  # exit codes; the reason is in the notes
 SITES = ("site-packages", "dist-packages")  # where installers put things
 NO_SUCH = "no module or distribution of that name is installed"
@@ -56,7 +56,9 @@ class TrialResult(NamedTuple):
     values: Mapping[str, Sequence[int]]
 
 
-def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> Tuple[List[PreloadVerdict], Set[str]]:
+def try_packages(
+    names: Sequence[str], folder: str, meanwhile: Callable[[], None]
+) -> Tuple[List[PreloadVerdict], Set[str]]:
     """Return a verdict on each package, and all paths that the verdicts depend on.
 
     The packages are imported in the order of ``names``. The trial makes a file and a folder in ``folder``, and removes
@@ -67,27 +69,27 @@ def tried(names: Sequence[str], folder: str, meanwhile: Callable[[], None]) -> T
     # One name for both chains, since packages may keep it in their values.
     here = os.path.join(folder, "cwd-" + os.urandom(8).hex())
     while True:
-        wanted = [name for name in names if name not in left_out]
-        first = _chain(wanted, here, meanwhile)
-        for seen in first.values():
-            paths.update(seen.paths)
-        good = [name for name in wanted if not first[name].verdict.left_out]
-        bad = {name: first[name].verdict for name in wanted if name not in good}
+        remaining = [name for name in names if name not in left_out]
+        first = _run_chain(remaining, here, meanwhile)
+        for result in first.values():
+            paths.update(result.paths)
+        good = [name for name in remaining if not first[name].verdict.left_out]
+        bad = {name: first[name].verdict for name in remaining if name not in good}
         differing: Dict[str, PreloadVerdict] = {}
         if good:
-            until = time.monotonic() + APART
-            while time.monotonic() < until:
+            pause_end = time.monotonic() + CHAIN_PAUSE
+            while time.monotonic() < pause_end:
                 meanwhile()
-                time.sleep(LOOK)
-            second = _chain(good, here, meanwhile)
-            differing = {name: found for name in good for found in _compared(first[name], second[name])}
+                time.sleep(CHECK_INTERVAL)
+            second = _run_chain(good, here, meanwhile)
+            differing = {name: found for name in good for found in _verdict_on_difference(first[name], second[name])}
         left_out.update(differing)
         if not differing:  # else others may have imported one of them
             verdicts = {**left_out, **bad, **{name: first[name].verdict for name in good}}
             return [verdicts[name] for name in names], paths
 
 
-def _compared(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdict]:
+def _verdict_on_difference(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdict]:
     """Yield a verdict if a package's two results differ."""
     if second.verdict.left_out:
         yield second.verdict
@@ -99,8 +101,8 @@ def _compared(first: TrialResult, second: TrialResult) -> Iterator[PreloadVerdic
             return
 
 
-def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, TrialResult]:
-    """Run a chain of processes, and return its result for each package."""
+def _run_chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Dict[str, TrialResult]:
+    """Try the packages in a chain of processes that begins in the folder ``here``; return each one's result."""
     os.mkdir(here, 0o700)
     path = here + ".notes"
     notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -109,13 +111,13 @@ def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Di
         parent = os.getpid()
         child = os.fork()
         if not child:
-            _end_with(parent)
+            _die_with(parent)
             os.chdir(here)
             _try_each(names, here, notes)
         while not os.waitpid(child, os.WNOHANG)[0]:
             meanwhile()
-            time.sleep(LOOK)
-        found = _read(os.pread(notes, os.fstat(notes).st_size, 0))
+            time.sleep(CHECK_INTERVAL)
+        found = _parse_notes(os.pread(notes, os.fstat(notes).st_size, 0))
     finally:
         os.close(notes)
         os.rmdir(here)
@@ -125,7 +127,8 @@ def _chain(names: Sequence[str], here: str, meanwhile: Callable[[], None]) -> Di
     }
 
 
-def _read(data: bytes) -> Dict[str, TrialResult]:
+def _parse_notes(data: bytes) -> Dict[str, TrialResult]:
+    """Decode the notes of a chain: one result for each package."""
     found: Dict[str, TrialResult] = {}
     for line in data.splitlines():
         name, modules, left_out, reads, asks, paths, values = json.loads(line)
@@ -135,14 +138,14 @@ def _read(data: bytes) -> Dict[str, TrialResult]:
     return found
 
 
-def _end_with(parent: int) -> None:
+def _die_with(parent: int) -> None:
     """Have this process killed when its parent ends; exit at once if the parent has ended already."""
     if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
         os._exit(1)
 
 
 def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
-    """In a fork: try all packages, then exit."""
+    """In a fork: try each package in one more fork, write the results to ``notes`` (a descriptor), then exit."""
     try:
         for name in names:
             parent = os.getpid()
@@ -152,13 +155,15 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
                 if status == ALL_TRIED << 8:  # it went on to the last package
                     break
                 if status != BAD << 8:
-                    _note(notes, TrialResult(PreloadVerdict(name, left_out="importing it ended the process"), (), {}))
+                    _write_note(
+                        notes, TrialResult(PreloadVerdict(name, left_out="importing it ended the process"), (), {})
+                    )
                 continue
-            _end_with(parent)
-            signal.alarm(LIMIT)
-            seen = _try(name, here)
+            _die_with(parent)
+            signal.alarm(PACKAGE_TIMEOUT)
+            seen = _try_package(name, here)
             signal.alarm(0)
-            _note(notes, seen)
+            _write_note(notes, seen)
             if seen.verdict.left_out:
                 for pid in children():
                     os.kill(int(pid), signal.SIGKILL)
@@ -168,26 +173,26 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
         os._exit(1)
 
 
-def _try(name: str, here: str) -> TrialResult:
+def _try_package(name: str, here: str) -> TrialResult:
     """Import a package as a fork server would, and examine the outcome."""
     imports = Imports(sys.modules)
     values: Mapping[str, Sequence[int]] = {}
     modules: Tuple[str, ...] = ()
     files, loaded = mapped_files(), set(sys.modules)
     try:
-        draw_anew()  # so that what it draws from the libraries' generators differs between chains
+        reseed()  # so that what it draws from the libraries' generators differs between chains
         memory = procfs.anonymous_memory()
-        before = Before()
+        before = StateBefore()
         for_looking = procfs.anonymous_memory() - memory
         modules = tuple(modules_of(name, sys.path))
         reason = reason_against(modules, imports, here)
-        if not reason and procfs.anonymous_memory() - for_looking > LARGEST:
-            reason = "with it the process would have more than %d MB" % (LARGEST >> 10)
+        if not reason and procfs.anonymous_memory() - for_looking > MAX_MEMORY:
+            reason = "with it the process would have more than %d MB" % (MAX_MEMORY >> 10)
         if not reason:
             found = before.new_generators()
             state = Values(before, found)
             values = state.digests
-            reason = "; ".join(_of_generator(one, state.paths[id(one)]) for one in found[:1])
+            reason = "; ".join(_reason_against_generator(one, state.paths[id(one)]) for one in found[:1])
     except TooManyError:
         reason = "it has too many objects to look at"
     except BaseException as error:  # noqa: BLE001 - what the import did has broken this process
@@ -202,7 +207,8 @@ def _try(name: str, here: str) -> TrialResult:
     )
 
 
-def _of_generator(one: Any, name: str) -> str:
+def _reason_against_generator(one: Any, name: str) -> str:
+    """Say where a random generator was found that workers must not share."""
     kind = type(one)
     what = "%s.%s" % (kind.__module__, kind.__qualname__)
     return "it keeps a random generator of its own%s, of the type %s, which all workers would share" % (
@@ -223,7 +229,7 @@ def reason_against(modules: Sequence[str], imports: Imports, here: str = "") -> 
         imports.load_package(modules, here)
     except RefusedError as error:
         return str(error)
-    read = own_to_one(imports.reads)
+    read = first_individual_variable(imports.reads)
     if read:
         return "it reads %s when it is imported" % ("all variables" if read == EVERY else read)
     for name in set(sys.modules) - before:
@@ -243,19 +249,19 @@ def modules_of(name: str, search: Sequence[str]) -> List[str]:
     top = name.partition(".")[0]
     if "-" not in name and (top in sys.modules or PathFinder.find_spec(top, list(search))):
         return [name]
-    wanted = _normal(name)
+    wanted = _normal_name(name)
     for folder in search:
         try:
             entries = os.listdir(folder)
         except OSError:  # no folder: nothing is installed there
             continue
         for entry in entries:
-            if entry.endswith(".dist-info") and _normal(entry[: -len(".dist-info")].partition("-")[0]) == wanted:
+            if entry.endswith(".dist-info") and _normal_name(entry[: -len(".dist-info")].partition("-")[0]) == wanted:
                 return sorted(_top_levels(os.path.join(folder, entry, "RECORD")))
     return []
 
 
-def _normal(name: str) -> str:
+def _normal_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -271,5 +277,5 @@ def _top_levels(record: str) -> Set[str]:
     return {name for name in packages | modules if name.isidentifier()}
 
 
-def _note(notes: int, seen: TrialResult) -> None:
+def _write_note(notes: int, seen: TrialResult) -> None:
     tell(notes, json.dumps([*seen.verdict, seen.paths, seen.values]))

@@ -43,10 +43,12 @@ from .preload_packages import Preload, clash_with
 from .script_imports import needs_packages
 from .worker_parent import WorkerParent
 
-LONGEST = 65536  # bytes of a request
-MOST_HANDLES = 8  # with a request
-SLOW = 20.0  # seconds after which nothing more is imported ahead: workers wait for us no longer than a minute
-REAP = 0.5  # seconds between looks for worker parents that have ended
+MAX_REQUEST = 65536  # bytes of a request
+MAX_HANDLES = 8  # with a request
+PRELOAD_TIMEOUT = (
+    20.0  # seconds after which nothing more is imported ahead: workers wait for us no longer than a minute
+)
+REAP_INTERVAL = 0.5  # seconds between looks for worker parents that have ended
 TITLE = "clusterddp: fork server of %s"  # its command line and its worker parents', for `ps`
 
 
@@ -64,7 +66,7 @@ def serve(spool: str, descriptor: str, loaded: Iterable[str]) -> Tuple[str, str]
         server = Server(spool, orders, WorkerInputs.of_this_process(imports.asked))
         listener = server.listen()
         imports.load(AGENT_MODULES)
-        server.obey(listener)
+        server.fork_requested(listener)
         if needs_packages(server.given.argv, server.folders):  # else it waits for no more than its agent did
             imports.load(worker_modules(sys.modules["torch"].__version__))
             server.preload(imports, listener, began)
@@ -99,7 +101,7 @@ class Server:
             raise RefusedError(NO_RENAME)
         return listen_in(self.spool)
 
-    def obey(self, listener: socket.socket) -> None:
+    def fork_requested(self, listener: socket.socket) -> None:
         """Fork what the supervisor has asked for by now; it adopts each from a process between.
 
         With an ``AgentRequest`` come the socket for its order and the role's own descriptors.
@@ -107,7 +109,9 @@ class Server:
         while True:
             handles = array.array("i")
             try:
-                data, ancillary, _, _ = self.orders.recvmsg(LONGEST, socket.CMSG_SPACE(MOST_HANDLES * handles.itemsize))
+                data, ancillary, _, _ = self.orders.recvmsg(
+                    MAX_REQUEST, socket.CMSG_SPACE(MAX_HANDLES * handles.itemsize)
+                )
             except BlockingIOError:
                 return
             for _, _, rights in ancillary:
@@ -140,19 +144,19 @@ class Server:
         run = Spool(self.spool)
         plan = run.readable_plan()
         preload = Preload(run.state, plan.host_settings.preload if plan else ())
-        preload.decide(lambda: self.obey(listener))
-        asks = {name for one in preload.wanted for name in one.asks}
-        reads = {name for one in preload.wanted for name in one.reads}
-        clash = clash_with(self.folders, asks, reads) if preload.wanted else ""
+        preload.decide(lambda: self.fork_requested(listener))
+        asks = {name for one in preload.to_import for name in one.asks}
+        reads = {name for one in preload.to_import for name in one.reads}
+        clash = clash_with(self.folders, asks, reads) if preload.to_import else ""
         preload.leave_out(lambda _: clash)
-        slow = "importing had taken %d s by then" % SLOW
-        for one in preload.wanted:
-            if time.monotonic() - began > SLOW:
+        slow = "importing had taken %d s by then" % PRELOAD_TIMEOUT
+        for one in preload.to_import:
+            if time.monotonic() - began > PRELOAD_TIMEOUT:
                 preload.leave_out(lambda verdict: "" if verdict in preload.imported else slow)
                 break
             preload.load(one, imports)
-            self.obey(listener)
-        self.given = self.given._replace(left_out=preload.not_to_be_had)
+            self.fork_requested(listener)
+        self.given = self.given._replace(left_out=preload.left_out_names)
         if preload.imported:
             tell(self.orders.fileno(), "preloaded " + ", ".join(one.name for one in preload.imported))
         for one in preload.left_out:
@@ -165,10 +169,10 @@ class Server:
         """
         tell(self.orders.fileno(), "ready")
         while True:
-            ready = select.select([listener, self.orders], [], [], REAP)[0]
-            _reap()
+            ready = select.select([listener, self.orders], [], [], REAP_INTERVAL)[0]
+            _reap_worker_parents()
             if self.orders in ready:
-                self.obey(listener)
+                self.fork_requested(listener)
             if listener not in ready:
                 continue
             connection = listener.accept()[0]
@@ -195,7 +199,7 @@ def listen_in(folder: str) -> socket.socket:
     return listener
 
 
-def _reap() -> None:
+def _reap_worker_parents() -> None:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -10,10 +10,10 @@ import struct
 from typing import Any, Dict, List, Tuple
 
 from ..shared.run.fork_requests import WorkerRequest
-from .forked_worker import WorkerInputs, become
+from .forked_worker import WorkerInputs, become_worker
 
-LONGEST = 4 << 20  # bytes of a request
-DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+MAX_REQUEST = 4 << 20  # bytes of a request
+IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class WorkerParent:
@@ -23,12 +23,12 @@ class WorkerParent:
         self.given, self.connection = given, connection
 
     def run(self) -> Tuple[str, str]:
-        """Fork the worker and keep it to its end; returns in it alone, with its spool and ``<start>.<local_rank>``."""
+        """Fork the worker and watch it to its end; returns in it alone, with its spool and ``<start>.<local_rank>``."""
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             request, handles = receive(self.connection, 3)
-            status_reader, tell = os.pipe()
-            held, release = os.pipe()
+            status_reader, status_writer = os.pipe()
+            start_reader, release = os.pipe()
             parent = os.getpid()
             pid = os.fork()
         except BaseException:  # noqa: BLE001 - the shim hears that we are gone
@@ -37,30 +37,30 @@ class WorkerParent:
             for handle in (status_reader, release):
                 os.close(handle)
             self.connection.close()
-            return become(self.given, WorkerRequest(**request), handles, parent, (tell, held))
+            return become_worker(self.given, WorkerRequest(**request), handles, parent, (status_writer, start_reader))
         try:
-            for handle in (tell, held, *handles):
+            for handle in (status_writer, start_reader, *handles):
                 os.close(handle)
-            self.keep(pid, status_reader, release)
+            self.watch(pid, status_reader, release)
         finally:
             os._exit(0)
 
-    def keep(self, pid: int, status_reader: int, release: int) -> None:
-        """Say how the worker starts, wait for its end or the shim's, say how it ended."""
+    def watch(self, pid: int, status_reader: int, release: int) -> None:
+        """Report to the shim how the worker starts, wait until it or the shim has ended, report how it ended."""
         with os.fdopen(status_reader, "rb") as stream:
             refused = stream.read().decode("utf-8", "replace")
         if refused:
-            self.say({"refused": refused.strip()})
+            self.send({"refused": refused.strip()})
             return
         wake, woken = os.pipe()
         for handle in (wake, woken):
             os.set_blocking(handle, False)
         signal.set_wakeup_fd(woken)
-        for number in DEAF_TO:  # it ends with the worker
+        for number in IGNORED_SIGNALS:  # it ends with the worker
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        self.say({"pid": pid})
+        self.send({"pid": pid})
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             sources: List[Any] = [self.connection, wake]
             ready = select.select(sources, [], [])[0]
@@ -77,27 +77,27 @@ class WorkerParent:
         self.connection.sendall(b"ended\n")
         self.connection.recv(1)  # from now on the shim sends no signal to that pid
         _, status, usage = os.wait4(pid, 0)
-        self.say({"status": status, "maxrss": usage.ru_maxrss})
+        self.send({"status": status, "maxrss": usage.ru_maxrss})
 
-    def say(self, answer: Dict[str, object]) -> None:
-        """A line of JSON to the shim."""
+    def send(self, answer: Dict[str, object]) -> None:
+        """Send a line of JSON to the shim."""
         self.connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def receive(connection: socket.socket, most: int) -> Tuple[Dict[str, Any], List[int]]:
-    """A request of this user's (fork_client.send) and the descriptors that came with it, ``most`` of them."""
+def receive(connection: socket.socket, max_handles: int) -> Tuple[Dict[str, Any], List[int]]:
+    """A request of this user's (fork_client.send) and the descriptors that came with it, ``max_handles`` of them."""
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if user != os.getuid():
         raise PermissionError(user)
     handles = array.array("i")
-    data, ancillary, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(most * handles.itemsize))
+    data, ancillary, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(max_handles * handles.itemsize))
     for _, _, rights in ancillary:
         handles.frombytes(rights)
     if len(data) < 4:
         raise ValueError("no request")
     (size,) = struct.unpack("<I", data)
     body = b""
-    while len(body) < size <= LONGEST:
+    while len(body) < size <= MAX_REQUEST:
         more = connection.recv(size - len(body))
         if not more:
             break

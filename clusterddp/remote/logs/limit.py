@@ -14,7 +14,7 @@ from ..system import disk_space
 from .time_index import SUFFIX
 
 LOG_LIMIT = 10**10  # bytes of output that a node keeps of one attempt
-STEP = 1 << 16  # bytes: holes end at multiples of a block of any file system
+HOLE_STEP = 1 << 16  # bytes: holes end at multiples of a block of any file system
 INTERVAL = 1.0  # seconds between checks
 DISK_FULL, DISK_FREE = 64 << 10, 16 << 20  # bytes left below which a disk is full, and above which no longer
 EVENTS_ROOM = 256 << 10  # bytes for events when the disk is full
@@ -29,30 +29,30 @@ class LogLimit:
         self._limit = spool.plan().settings.log_limit or LOG_LIMIT
         self._heads: Dict[str, int] = {}  # file → bytes deleted at its head
         self._reported = 0  # bytes deleted as of the last event
-        self._looked = 0.0
+        self._last_check = 0.0
         self._full = False
-        self._able = True  # the file system can punch holes
+        self._can_punch = True  # the file system can punch holes
         disk_space.preallocate(spool.events_file, EVENTS_ROOM)
 
     def poll(self) -> None:
         """Check the disk and the limit, at most once a second."""
         now = time.monotonic()
-        if now - self._looked >= INTERVAL:
-            self._looked = now
-            self._look_at_disk()
+        if now - self._last_check >= INTERVAL:
+            self._last_check = now
+            self._check_disk()
             self._enforce()
 
     def finish(self) -> None:
         """Write the final ``log_dropped`` event, if any output was dropped since the last."""
         if self.dropped > self._reported:
-            self._tell()
+            self._report_dropped()
 
     @property
     def dropped(self) -> int:
         """How many bytes of output were deleted."""
         return sum(self._heads.values())
 
-    def _look_at_disk(self) -> None:
+    def _check_disk(self) -> None:
         try:
             disk = os.statvfs(self._folder)
         except OSError:  # the next check tries again
@@ -65,17 +65,18 @@ class LogLimit:
             self._full = False
 
     def _enforce(self) -> None:
+        """Delete the oldest output of the largest files if all together are above the limit."""
         sizes = self._sizes()
         total = sum(size - self._heads.get(name, 0) for name, size in sizes.items())
-        if total <= self._limit or not self._able:
+        if total <= self._limit or not self._can_punch:
             return
-        most = fill_level([size - self._heads.get(name, 0) for name, size in sizes.items()], self._limit // 8 * 7)
+        max_size = fill_level([size - self._heads.get(name, 0) for name, size in sizes.items()], self._limit // 8 * 7)
         for name, size in sizes.items():
-            head = (size - max(most, STEP)) // STEP * STEP
-            if self._able and head > self._heads.get(name, 0):
+            head = (size - max(max_size, HOLE_STEP)) // HOLE_STEP * HOLE_STEP
+            if self._can_punch and head > self._heads.get(name, 0):
                 self._drop(name, head)
         if self.dropped >= 2 * self._reported:
-            self._tell()
+            self._report_dropped()
 
     def _sizes(self) -> Dict[str, int]:
         found = {}
@@ -88,26 +89,27 @@ class LogLimit:
         return found
 
     def _drop(self, name: str, head: int) -> None:
+        """Delete a file's bytes before ``head`` by punching a hole."""
         try:
             disk_space.punch_hole(os.path.join(self._folder, name), 0, head)
         except OSError as error:
-            self._able = False
+            self._can_punch = False
             self._spool.event("log_limit_failed", limit=self._limit, error=error.strerror)
             return
         self._heads[name] = head
 
-    def _tell(self) -> None:
+    def _report_dropped(self) -> None:
         """Write a ``log_dropped`` event with the sum so far; the caller does so only each time the sum has doubled."""
         self._reported = self.dropped
         self._spool.event("log_dropped", bytes=self._reported, limit=self._limit)
 
 
-def fill_level(sizes: Iterable[int], wanted: int) -> int:
-    """The size to cut every larger file to, in bytes, so that all files together take ``wanted``."""
+def fill_level(sizes: Iterable[int], total: int) -> int:
+    """The size to cut every larger file to, in bytes, so that all files together take ``total``."""
     ordered = sorted(sizes)
     for index, size in enumerate(ordered):
-        share = wanted // (len(ordered) - index)
+        share = total // (len(ordered) - index)
         if size > share:
             return share
-        wanted -= size
+        total -= size
     return ordered[-1] if ordered else 0

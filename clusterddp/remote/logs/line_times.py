@@ -16,7 +16,7 @@ from .time_index import Entry, IndexReader
 HOLD_LIMIT = 0.5  # seconds that a line waits for the time of one that was written before it
 
 
-class Hold:
+class WaitLimit:
     """A wait for something that may be late, for at most HOLD_LIMIT."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Hold:
         """End the wait: what was waited for is there."""
         self._since = None
 
-    def goes_on(self) -> bool:
+    def should_wait(self) -> bool:
         """Whether to wait longer: for HOLD_LIMIT seconds from the first call on."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
@@ -39,7 +39,7 @@ class LineTimes:
     def __init__(self, marks: OrderMarks, own: int, indexes: Tuple[IndexReader, IndexReader]) -> None:
         self._marks, self._own, self._other = marks, own, 1 - own
         self._index, self._other_index = indexes[own], indexes[1 - own]
-        self._hold = Hold()
+        self._hold = WaitLimit()
         self._complete = False
 
     def refresh(self) -> None:
@@ -78,7 +78,7 @@ class LineTimes:
         if entry:
             self._hold.end()
             return entry[0]
-        return None if not self._complete and self._hold.goes_on() else self._other_index.latest
+        return None if not self._complete and self._hold.should_wait() else self._other_index.latest
 
     def _raised_from(self, other_size: int, marks: int = 0) -> int:
         """The offset after which, by the marks from number ``marks`` on, the other file exceeded ``other_size``."""

@@ -17,8 +17,8 @@ from typing import Any, List, Tuple
 from ..system.small_files import without_waiting
 from .time_index import SUFFIX
 
-MOST = 8 << 20  # bytes of one file of marks that are read: twice what the hook writes
-TRIM = 4096  # marks that both files were read past and that are kept
+MAX_READ = 8 << 20  # bytes of one file of marks that are read: twice what the hook writes
+MAX_PASSED_MARKS = 4096  # marks that both files were read past and that are kept
 BEYOND = 1 << 63  # an offset after all others
 _MARK = re.compile(rb"^([0-9]{1,16}) ([0-9]{1,16})\n", re.MULTILINE)
 
@@ -63,8 +63,8 @@ class OrderMarks:
             if info.st_ino != self._inode or info.st_size < self._offset:
                 older = self._rest_of_older()
                 self._inode, self._offset = info.st_ino, 0
-            source.seek(max(self._offset, info.st_size - MOST))
-            data = source.read(MOST)
+            source.seek(max(self._offset, info.st_size - MAX_READ))
+            data = source.read(MAX_READ)
             whole = data.rfind(b"\n") + 1
             self._offset = source.tell() - len(data) + whole
         return older + b"\n" + data[:whole]
@@ -75,8 +75,8 @@ class OrderMarks:
             with open(path, "rb", opener=without_waiting) as source:
                 info = os.fstat(source.fileno())
                 begin = self._offset if info.st_ino == self._inode else 0
-                source.seek(max(begin, info.st_size - MOST))
-                return source.read(MOST)
+                source.seek(max(begin, info.st_size - MAX_READ))
+                return source.read(MAX_READ)
         except OSError:  # there is none
             return b""
 
@@ -105,7 +105,7 @@ class OrderMarks:
         sizes = self._sizes[stream]
         return int(sizes[marks]) if marks < len(sizes) else BEYOND
 
-    def passed(self, positions: Tuple[int, int]) -> int:
+    def marks_passed(self, positions: Tuple[int, int]) -> int:
         """The number of marks at which neither file was larger than its position."""
         return min(self.up_to(stream, positions[stream]) for stream in (OUT, ERR))
 
@@ -116,9 +116,9 @@ class OrderMarks:
 
     def forget(self, positions: Tuple[int, int]) -> None:
         """Drop marks that both files were read past."""
-        if len(self._sizes[OUT]) <= TRIM:
+        if len(self._sizes[OUT]) <= MAX_PASSED_MARKS:
             return
-        passed = self.passed(positions)
-        if passed > TRIM:
+        count = self.marks_passed(positions)
+        if count > MAX_PASSED_MARKS:
             for sizes in self._sizes:
-                del sizes[: passed - 1]
+                del sizes[: count - 1]

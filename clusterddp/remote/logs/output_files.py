@@ -108,7 +108,7 @@ class LogFile:
         cut = data.rfind(b"\n") + 1
         if not cut and (whole or len(data) == MAX_BODY):
             cut = len(data)
-        return self._take(data[:cut], None)
+        return self._advance(data[:cut], None)
 
     def _timed(self, data: bytes, whole: bool) -> Optional[LogChunk]:
         need = first_unit(data)
@@ -119,9 +119,10 @@ class LogFile:
             return None
         time, size = entry
         cut = len(data) if piece else last_unit(data[: size - self.pos])
-        return self._take(data[:cut], time)
+        return self._advance(data[:cut], time)
 
-    def _take(self, body: bytes, time: Optional[int]) -> Optional[LogChunk]:
+    def _advance(self, body: bytes, time: Optional[int]) -> Optional[LogChunk]:
+        """Make a chunk of ``body`` and move ``pos`` past it; None if it is empty."""
         if not body:
             return None
         chunk = LogChunk(self.pos, body, time)
@@ -129,7 +130,7 @@ class LogFile:
         return chunk
 
     def _read(self, limit: int) -> bytes:
-        data = self._bytes(min(limit - self.pos, MAX_BODY), self.pos)
+        data = self._read_at(min(limit - self.pos, MAX_BODY), self.pos)
         # A hole may be punched while we read: then its zeros come after bytes that were still there.
         if b"\0" in data and self._skip_hole():
             return self._read(limit)
@@ -137,7 +138,7 @@ class LogFile:
 
     def skip_dropped(self) -> None:
         """Move ``pos`` past a hole that the log limit made there."""
-        if self._bytes(1, self.pos) == b"\0":
+        if self._read_at(1, self.pos) == b"\0":
             self._skip_hole()
 
     def _skip_hole(self) -> bool:
@@ -145,7 +146,7 @@ class LogFile:
         first = self._first_data()
         if first <= self.pos:
             return False
-        data = self._bytes(MAX_BODY, first)
+        data = self._read_at(MAX_BODY, first)
         zeros = len(data) - len(data.lstrip(b"\0"))  # the hole began within a block
         first += max(zeros, data.find(b"\n", zeros) + 1)
         self.dropped += first - self.pos
@@ -160,7 +161,8 @@ class LogFile:
                 # Nothing but a hole, or a filesystem that knows no holes.
                 return self.size if error.errno == errno.ENXIO else self.pos
 
-    def _bytes(self, size: int, at: int) -> bytes:
+    def _read_at(self, size: int, at: int) -> bytes:
+        """``size`` bytes at an offset, from the bytes read ahead if they hold them."""
         if size <= 0:
             return b""
         begin, block = self._block
@@ -180,7 +182,7 @@ class LogFile:
         low = max(0, end - LONGEST_LINE)
         while end > low:
             begin = max(low, end - _BLOCK)
-            found = self._bytes(end - begin, begin).rfind(b"\n")
+            found = self._read_at(end - begin, begin).rfind(b"\n")
             if found >= 0:
                 return begin + found + 1
             end = begin
@@ -191,7 +193,7 @@ class LogFile:
         rest = b""
         while high > low:
             begin = max(low, high - _BLOCK)
-            data = self._bytes(high - begin, begin) + rest
+            data = self._read_at(high - begin, begin) + rest
             complete = begin == low or len(data) >= LONGEST_LINE
             first = 0 if complete else data.find(b"\n") + 1
             if complete or first:
@@ -268,7 +270,7 @@ class LogFiles:
         writing = {(file.start, file.local_rank) for file in unknown if file.size}
         if writing:
             self._identify([file for file in unknown if (file.start, file.local_rank) in writing])
-        return [file for file in self.files.values() if self._wants(file)]
+        return [file for file in self.files.values() if self._matches_request(file)]
 
     def offsets(self) -> Dict[str, int]:
         """How far each file was read."""
@@ -305,7 +307,7 @@ class LogFiles:
             file.rank = ranks.get((file.start, file.local_rank))
             file.identified = True
 
-    def _wants(self, file: LogFile) -> bool:
+    def _matches_request(self, file: LogFile) -> bool:
         asked = self._asked
         if file.name == AGENT_LOG:
             return asked.agent

@@ -10,7 +10,7 @@ from typing import Container, Dict, Iterable, Iterator, List, Optional, Tuple, U
 
 from ..shared.run.log_frames import MAX_PIECES
 from ..shared.wire.frames import MAX_BODY
-from .line_times import Hold, LineTimes
+from .line_times import LineTimes, WaitLimit
 from .order_marks import BEYOND, ERR, OUT, OrderMarks
 from .output_files import LogChunk, LogFile, LogFiles
 from .weave import Woven, weave
@@ -34,7 +34,7 @@ class OneFile:
 
     def head(self, file: LogFile, end: int) -> Head:
         """The sort key of the line that ends at offset ``end``: marks before it, its time, its stream."""
-        return 0, _time(file, end), OUT
+        return 0, _time_of(file, end), OUT
 
     def sizes(self) -> Dict[str, int]:
         """The offset up to which the file can be read now, by name."""
@@ -54,7 +54,7 @@ class StreamPair:
 
     def __init__(self, files: Tuple[LogFile, LogFile], marks: OrderMarks) -> None:
         self.files, self.marks = files, marks
-        self._hold = Hold()
+        self._hold = WaitLimit()
         self._pause = 0  # lines still to be sent one by one, since the last ones could not be sent together
 
     def sizes(self) -> Dict[str, int]:
@@ -90,6 +90,7 @@ class StreamPair:
                 file.read_ahead(0)
 
     def _merged(self, limits: Dict[str, int], whole: Container[str], hold: bool) -> Chunks:
+        """The chunks of both files, each time of the one whose next line comes first."""
         ends = [file.next_end(limits[file.name], whole=file.name in whole) for file in self.files]
         while any(ends):
             begin = [file.pos for file in self.files]
@@ -106,7 +107,7 @@ class StreamPair:
                 if chunk:
                     self._hold.end()
                     yield file, chunk
-                elif hold and self._hold.goes_on():
+                elif hold and self._hold.should_wait():
                     return
             for which, file in enumerate(self.files):
                 if file.pos > begin[which]:  # also past a hole
@@ -117,7 +118,7 @@ class StreamPair:
     def _woven(self, limits: Dict[str, int], ends: List[int]) -> Optional[Woven]:
         """The next lines of both files at once, if marks order them and they have the same time; else None."""
         begin = self.files[OUT].pos, self.files[ERR].pos
-        marks = self.marks.passed(begin)
+        marks = self.marks.marks_passed(begin)
         distance = sum(self.marks.size_at(stream, marks) - begin[stream] for stream in (OUT, ERR))
         if distance > MAX_BODY // 2:  # or there is no mark any more
             return None
@@ -143,13 +144,13 @@ class StreamPair:
     def head(self, file: LogFile, end: int) -> Head:
         """The sort key of the line that ends at offset ``end``: marks before it, its time, its stream."""
         stream = self.files.index(file)
-        return self.marks.before(stream, end), _time(file, end), stream
+        return self.marks.before(stream, end), _time_of(file, end), stream
 
 
 Group = Union[OneFile, StreamPair]
 
 
-def _time(file: LogFile, end: int) -> int:
+def _time_of(file: LogFile, end: int) -> int:
     entry = file.index.at(end)
     return entry[0] if entry else _NEVER
 

@@ -27,12 +27,12 @@ from .stream_order import Group, Groups, Head
 from .weave import Woven
 from .worker_ends import WorkerEnds
 
-POLL = 0.1  # seconds between looks when nothing wakes us
+POLL_INTERVAL = 0.1  # seconds between looks when nothing wakes us
 BATCH_DELAY = 0.01  # seconds between two reads of slow output, for fewer, fuller frames
 PARTIAL_REST = 0.2  # seconds after which an unfinished line counts as resting
 COVER_LIMIT = 2.0  # seconds to wait for the supervisor to index what is read without `follow`
 LOCK_LIMIT = 5.0  # seconds from the exit record to the supervisor's end
-LOST_POLL = 1.0  # seconds between checks that the supervisor lives
+SUPERVISOR_CHECK_INTERVAL = 1.0  # seconds between checks that the supervisor lives
 START_LIMIT = 60.0  # seconds within which a started node has a supervisor
 BYTES_PER_TURN = 16 * MAX_BODY  # of one worker before another's turn
 CHUNKS_PER_TURN = 1000
@@ -58,7 +58,7 @@ class LogTail:
         self.offset_ns = self.plan.clock_offset_ns
         self.since, self.until = self._host_time(asked.since), self._host_time(asked.until)
         self.timed = bool(asked.timed or self.since or self.until)
-        self.pattern = _compiled(asked.grep)
+        self.pattern = _compile_pattern(asked.grep)
         self.logs = LogFiles(self.spool, asked, timed=self.timed)
         self.groups = Groups(self.logs, ordered=asked.ordered)
         self.sender = ChunkSender(request, self.offset_ns)
@@ -95,7 +95,7 @@ class LogTail:
         if record:
             self.exit_seen = self.exit_seen or now
             return record.pending or not self.spool.alive() or now - self.exit_seen > LOCK_LIMIT
-        if now - self.lost_checked < LOST_POLL and self.lost_checked:
+        if now - self.lost_checked < SUPERVISOR_CHECK_INTERVAL and self.lost_checked:
             return False
         self.lost_checked = now
         if os.path.exists(self.spool.path(SUPERVISOR)):  # written once the lock is held
@@ -200,7 +200,7 @@ class LogTail:
         started = self.logs.newest_start
         try:
             while True:
-                over, passed = self.ended(), self._until_passed()
+                over, is_past_until = self.ended(), self._until_passed()
                 began = time.monotonic()
                 groups = self.groups.of(file for file in self.logs.wanted() if file.name not in self.past_until)
                 started, started_before = self.logs.newest_start, started
@@ -209,10 +209,10 @@ class LogTail:
                 if self.worker_ends.grown():
                     self.request.send(b"", exited=self.worker_ends.count)
                 sent = sum([self._advance(group, over) for group in groups])
-                if over or (passed and not sent):
+                if over or (is_past_until and not sent):
                     return
                 if not sent:
-                    watch.wait(POLL)
+                    watch.wait(POLL_INTERVAL)
                 elif sent < MAX_BODY:
                     time.sleep(max(0.0, began + BATCH_DELAY - time.monotonic()))
         finally:
@@ -282,7 +282,7 @@ class LogTail:
         return (lambda _at, line: search(line)) if search else None
 
 
-def _compiled(pattern: Optional[str]) -> "Optional[re.Pattern[bytes]]":
+def _compile_pattern(pattern: Optional[str]) -> "Optional[re.Pattern[bytes]]":
     try:
         return re.compile(pattern.encode()) if pattern else None
     except re.error as error:

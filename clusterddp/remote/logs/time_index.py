@@ -16,9 +16,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from ..system.small_files import without_waiting
 
 SUFFIX = ".idx"
-STEP = 99 * 10**6  # ns between two entries of a file: 10 a second, minus how early a timer may fire
+MIN_INTERVAL = 99 * 10**6  # ns between two entries of a file: 10 a second, minus how early a timer may fire
 THIN_SIZE = 4 << 20  # bytes of an index from which it is thinned
-YOUNG = 3600 * 10**9  # ns: younger entries are not thinned
+MIN_THINNED_AGE = 3600 * 10**9  # ns: younger entries are not thinned
 
 Entry = Tuple[int, int]
 
@@ -29,7 +29,7 @@ class _IndexedFile:
     def __init__(self) -> None:
         self.size = 0
         self.time = 0
-        self.looked = -STEP
+        self.last_entry = -MIN_INTERVAL
         self.length = 0  # bytes of the index
         self.thin_at = THIN_SIZE
         self.torn = False  # the last write stopped in the middle of an entry
@@ -40,57 +40,58 @@ class IndexWriter:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: Dict[str, _IndexedFile] = {}
+        self._states: Dict[str, _IndexedFile] = {}
 
     def poll(self, now_ns: int) -> None:
         """Index every file that has grown; call it every 100 ms. Never raises OSError."""
-        self._look(now_ns, STEP)
+        self._index_grown(now_ns, MIN_INTERVAL)
 
     def finish(self, now_ns: int) -> None:
         """Index the files' final sizes, so that every byte is covered."""
-        self._look(now_ns, 0)
+        self._index_grown(now_ns, 0)
 
-    def _look(self, now: int, gap: int) -> None:
+    def _index_grown(self, now: int, gap: int) -> None:
+        """Add an entry for each file that has grown and whose last entry is at least ``gap`` ns old."""
         try:
             names = [name for name in os.listdir(self._folder) if not name.endswith(SUFFIX)]
         except OSError:  # an index only saves reading
             return
         for name in names:
-            known = self._known.setdefault(name, _IndexedFile())
-            if not 0 <= now - known.looked < gap:
+            state = self._states.setdefault(name, _IndexedFile())
+            if not 0 <= now - state.last_entry < gap:
                 try:
-                    self._note(os.path.join(self._folder, name), known, now)
+                    self._add_entry(os.path.join(self._folder, name), state, now)
                 except OSError:
                     continue  # a full disk or a file removed: no index is worth the supervisor
 
-    def _note(self, path: str, known: _IndexedFile, now: int) -> None:
+    def _add_entry(self, path: str, state: _IndexedFile, now: int) -> None:
         info = os.stat(path)
-        if info.st_size <= known.size:
+        if info.st_size <= state.size:
             return
         # The time of the last write is more exact than the time of this look.
-        time = max(known.time, min(info.st_mtime_ns, now))
-        data = b"%s%d %d\n" % (b"\n" if known.torn else b"", time, info.st_size)
-        known.looked = now
+        time = max(state.time, min(info.st_mtime_ns, now))
+        data = b"%s%d %d\n" % (b"\n" if state.torn else b"", time, info.st_size)
+        state.last_entry = now
         handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             written = os.write(handle, data)
         finally:
             os.close(handle)
-        known.torn = written < len(data)
-        if not known.torn:
-            known.size, known.time = info.st_size, time
-        known.length += written
-        if known.length > known.thin_at:
-            known.thin_at = 2 * known.length  # remains so if the disk has no space for the thinned copy
-            known.length = _rewrite(path + SUFFIX, now)
-            known.thin_at = max(THIN_SIZE, 2 * known.length)
+        state.torn = written < len(data)
+        if not state.torn:
+            state.size, state.time = info.st_size, time
+        state.length += written
+        if state.length > state.thin_at:
+            state.thin_at = 2 * state.length  # remains so if the disk has no space for the thinned copy
+            state.length = _rewrite(path + SUFFIX, now)
+            state.thin_at = max(THIN_SIZE, 2 * state.length)
 
 
 def _rewrite(path: str, now: int) -> int:
     """Thin one index; returns its new length."""
     with open(path, "rb") as source:
         entries = list(_parse(source.read()))
-    data = b"".join(b"%d %d\n" % entry for entry in thinned(entries, now))
+    data = b"".join(b"%d %d\n" % entry for entry in thin_entries(entries, now))
     temporary = path + ".new" + SUFFIX  # ends like an index, so that it is never taken for a log
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as target:
         target.write(data)
@@ -98,18 +99,18 @@ def _rewrite(path: str, now: int) -> int:
     return len(data)
 
 
-def thinned(entries: List[Entry], now: int) -> List[Entry]:
+def thin_entries(entries: List[Entry], now: int) -> List[Entry]:
     """The entries without those whose successor lies in the same interval of time.
 
     An interval is a power of two of nanoseconds, at most a thousandth of the entry's age, and begins at a multiple of
     itself. Intervals nest, so errors of repeated thinning do not add up.
     """
-    kept = []
+    remaining = []
     for index, entry in enumerate(entries[:-1]):
         age = now - entry[0]
-        if age < YOUNG or (entry[0] ^ entries[index + 1][0]) >> ((age // 1000).bit_length() - 1):
-            kept.append(entry)
-    return kept + entries[-1:]
+        if age < MIN_THINNED_AGE or (entry[0] ^ entries[index + 1][0]) >> ((age // 1000).bit_length() - 1):
+            remaining.append(entry)
+    return remaining + entries[-1:]
 
 
 def _parse(data: bytes) -> Iterator[Entry]:
@@ -183,9 +184,10 @@ class IndexReader:
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)
         for time, size in _parse(data):
-            self._append(time, size)
+            self._append_if_later(time, size)
 
-    def _append(self, time: int, size: int) -> None:
+    def _append_if_later(self, time: int, size: int) -> None:
+        """Add an entry unless its size or time is not beyond the last one's."""
         if size > self.covered and (not self._times or time >= self._times[-1]):
             self._times.append(time)
             self._sizes.append(size)
@@ -198,7 +200,7 @@ class IndexReader:
 
     def close(self, time: int, size: int) -> None:
         """Add a last entry for bytes that no supervisor will index: the file's size and last change."""
-        self._append(max(time, self.latest), size)
+        self._append_if_later(max(time, self.latest), size)
 
     def at(self, end: int) -> Optional[Entry]:
         """The entry that covers a line ending at ``end``: its time, and the size up to which it holds."""

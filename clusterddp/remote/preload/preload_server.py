@@ -24,7 +24,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, NoReturn, Sequence, Tuple
 
-from ..fork_server.cwd_references import Holders
+from ..fork_server.cwd_references import PathHolders
 from ..fork_server.fork_checks import (
     NO_RENAME,
     RefusedError,
@@ -37,7 +37,7 @@ from ..fork_server.fork_checks import (
 )
 from ..fork_server.imports import AGENT_MODULES, Imports, worker_modules
 from ..fork_server.preload_packages import Preload, clash_with
-from ..fork_server.preload_trial import LARGEST, PreloadVerdict
+from ..fork_server.preload_trial import MAX_MEMORY, PreloadVerdict
 from ..fork_server.server import listen_in
 from ..fork_server.worker_parent import receive
 from ..shared.schema.record import written
@@ -45,16 +45,16 @@ from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from ..system.rename import rename
-from .run_start import Beginning, be_fence
+from .run_start import Inherited, become_fence
 from .server_folder import BEGUN_WITH, REFUSED, ImportedRecord, read_wishes, state_of
 from .start_request import StartRequest
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
-LOOK = 2.0  # seconds between checks whether it has to end, and which runs have ended
-HELD_UP = 127
-PATIENCE = 5.0  # seconds for a whole request to arrive
-TO_SPARE = 2 * LARGEST  # KiB of memory that must be available before it imports
-FIRST_TO_GO = 1000  # its oom_score_adj; forks get the helper's
+CHECK_INTERVAL = 2.0  # seconds between checks whether it has to end, and which runs have ended
+CANNOT_RUN = 127  # exit status
+REQUEST_TIMEOUT = 5.0  # seconds for a whole request to arrive
+MIN_AVAILABLE_MEMORY = 2 * MAX_MEMORY  # KiB of memory that must be available before it imports
+OOM_SCORE = 1000  # its oom_score_adj; forks get the helper's
 DRIVER = "/proc/driver/nvidia/version"
 
 
@@ -97,7 +97,7 @@ class PreloadServer:
         """Wait until that process has ended: its run needs the machine's cores."""
         while pid and procfs.start_ticks(pid) == ticks:
             self.end_if_gone(self.here)
-            time.sleep(LOOK)
+            time.sleep(CHECK_INTERVAL)
 
     def end_if_gone(self, path: str) -> None:
         """Exit if a file of ours is gone: the server has been removed."""
@@ -107,12 +107,12 @@ class PreloadServer:
     def load(self) -> None:
         """Import; record what the imports have read, and which objects keep the folder's path. Raises RefusedError."""
         for left in (procfs.available_bytes(), cgroups.limits().memory_left):
-            if left is not None and left >> 10 < TO_SPARE:
+            if left is not None and left >> 10 < MIN_AVAILABLE_MEMORY:
                 raise RefusedError("only %d MB of memory are left here" % (left >> 20))
         self.imports.load(AGENT_MODULES)
         self.imports.load(worker_modules(sys.modules["torch"].__version__))
         self.load_packages()
-        self.holders = Holders()
+        self.holders = PathHolders()
         gc.unfreeze()  # the collector does not list frozen objects
         self.holders.find(self, self.here)
         gc.collect()
@@ -120,7 +120,7 @@ class PreloadServer:
         os.chdir("/")
         self.seen = {path: import_state(path, self.imports.asked) for path in read_paths()}
         self.driver = _driver()
-        prctl.set_oom_score_adj(FIRST_TO_GO)
+        prctl.set_oom_score_adj(OOM_SCORE)
         imported = ImportedRecord(
             packages=tuple(one.name for one in self.preload.imported),
             left_out=tuple("%s: %s" % (one.name, one.left_out) for one in self.preload.left_out),
@@ -144,11 +144,11 @@ class PreloadServer:
         self.preload = Preload(state_of(self.folder), wishes.preload)
         self.preload.decide(lambda: self.end_if_gone(self.here))
         self.preload.leave_out(against)
-        self.candidates = tuple(self.preload.wanted)
+        self.candidates = tuple(self.preload.to_import)
         self.clash = self.clash_of(wishes.cwd, wishes.argv) if wishes.cwd else ""
         os.chdir(self.here)
         self.preload.leave_out(lambda _: self.clash)
-        for one in self.preload.wanted:
+        for one in self.preload.to_import:
             self.preload.load(one, self.imports)
             self.imports.reads.update(one.reads)
 
@@ -166,12 +166,12 @@ class PreloadServer:
         return clash_with(folders, asks, reads | self.imports.reads)
 
     def run(self) -> Tuple[str, str]:
-        """Serve requests; return only in a worker."""
+        """Fork a run's start for each request; return only in a worker. Exits when it is time to end."""
         path = socket_of(self.folder)
         listener = listen_in(self.folder)
         last = boot_clock()
         while True:
-            ready = select.select([listener], [], [], LOOK)[0]
+            ready = select.select([listener], [], [], CHECK_INTERVAL)[0]
             self.end_if_gone(path)
             self.live = [fence for fence in self.live if procfs.start_ticks(fence.pid) == fence.ticks]
             now = boot_clock()
@@ -198,17 +198,17 @@ class PreloadServer:
             self.live += [fence] if fence else []
 
     def end_if_large(self) -> None:
-        """Exit if this process uses more than ``LARGEST``."""
+        """Exit if this process uses more than ``MAX_MEMORY``."""
         size = procfs.own_memory(os.getpid())
-        if size > LARGEST:
+        if size > MAX_MEMORY:
             sys.stderr.write("%sit had grown to %d MB\n" % (REFUSED, size >> 10))
             sys.stderr.flush()
             os._exit(0)
 
-    def begin(self, connection: socket.socket, tells: int) -> Tuple[str, str]:
+    def begin(self, connection: socket.socket, pid_writer: int) -> Tuple[str, str]:
         """In the intermediate process: check the request, fork the fence, exit; return only in a worker."""
         try:
-            connection.settimeout(PATIENCE)
+            connection.settimeout(REQUEST_TIMEOUT)
             data, handles = receive(connection, 4)
             request = StartRequest(**data)
             self.refuse_changes()
@@ -220,17 +220,17 @@ class PreloadServer:
             fence = os.fork()
         except BaseException as error:  # noqa: BLE001 - the helper starts it plainly
             reason = str(error) if isinstance(error, RefusedError) else repr(error)
-            _answer(connection, {"refused": reason})
+            _answer_and_exit(connection, {"refused": reason})
         if fence:
-            os.write(tells, b"%d" % fence)
+            os.write(pid_writer, b"%d" % fence)
             os._exit(0)
-        os.close(tells)
+        os.close(pid_writer)
         connection.close()
         try:
-            left_out = self.preload.not_to_be_had
-            return be_fence(Beginning(self.here, self.holders, self.imports.asked, left_out), request, handles)
+            left_out = self.preload.left_out_names
+            return become_fence(Inherited(self.here, self.holders, self.imports.asked, left_out), request, handles)
         except BaseException:  # noqa: BLE001 - the helper hears that there is no supervisor
-            os._exit(HELD_UP)
+            os._exit(CANNOT_RUN)
 
     def refuse_changes(self) -> None:
         """Refuse if an import would find something else now; raises RefusedError if something has changed."""
@@ -250,7 +250,7 @@ class PreloadServer:
             raise RefusedError("it has no packages, since for another run %s" % self.clash)
 
 
-def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
+def _answer_and_exit(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
     """Send an answer, and exit."""
     try:
         connection.sendall(json.dumps(answer).encode() + b"\n")
@@ -259,6 +259,7 @@ def _answer(connection: socket.socket, answer: Dict[str, Any]) -> NoReturn:
 
 
 def _driver() -> bytes:
+    """The NVIDIA driver's version text; empty without a driver."""
     try:
         with open(DRIVER, "rb") as stream:
             return stream.read()

@@ -5,7 +5,7 @@ import signal
 import socket
 from typing import FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
-from ..fork_server.cwd_references import Holders
+from ..fork_server.cwd_references import PathHolders
 from ..fork_server.fork_checks import RefusedError, tell
 from ..fork_server.forked_worker import WorkerInputs
 from ..fork_server.server import Server
@@ -16,21 +16,21 @@ from .server_folder import SCRIPT
 from .start_request import StartRequest
 
 
-class Beginning(NamedTuple):
+class Inherited(NamedTuple):
     """What a run's fork server inherits from the warm server."""
 
-    here: str  # the folder that was begun in
-    holders: Holders  # who remembers that
-    asked: Set[str]  # the top-level names of modules that were looked for
+    here: str  # the working directory that the warm server began in
+    holders: PathHolders  # the objects that hold its path
+    asked: Set[str]  # the top-level names of the modules that were searched for
     left_out: FrozenSet[str]  # those of packages that it could not preload
 
 
-def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) -> Tuple[str, str]:
+def become_fence(inherited: Inherited, request: StartRequest, handles: List[int]) -> Tuple[str, str]:
     """Fork the supervisor and execute the fence; return only in a worker."""
     for handle in handles:
         os.set_inheritable(handle, False)
     stdin, stdout, *rest = handles
-    store, control = (rest.pop(0) if there else None for there in request.listening)
+    store, control = (rest.pop(0) if is_listening else None for is_listening in request.listening)
     _reset_score(request.score)
     prctl.set_subreaper()
     feed, reports = os.pipe(), os.pipe()
@@ -43,12 +43,12 @@ def be_fence(beginning: Beginning, request: StartRequest, handles: List[int]) ->
     server = os.fork()
     if server:
         log = os.open(os.path.join(request.spool, "supervisor.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        handed = (store, control, feed[1], reports[0], ours)
-        _execute(request, ("supervisor", server), (stdin, stdout, log), handed)
-    return be_fork_server(beginning, request, its)
+        passed = (store, control, feed[1], reports[0], ours)
+        _execute(request, ("supervisor", server), (stdin, stdout, log), passed)
+    return become_fork_server(inherited, request, its)
 
 
-def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> Tuple[str, str]:
+def become_fork_server(inherited: Inherited, request: StartRequest, orders: int) -> Tuple[str, str]:
     """Become what the supervisor would have started as `python -u SCRIPT`; return only in a worker."""
     try:
         parent = os.getppid()
@@ -64,28 +64,28 @@ def be_fork_server(beginning: Beginning, request: StartRequest, orders: int) -> 
         os.setpgid(0, 0)
         os.chdir(request.cwd)
         set_environment(request.worker_env.items())
-        beginning.holders.replace(os.getcwd())
-        begin_otherwise(SCRIPT, beginning.here, request.argv, os.getcwd())
-        given = WorkerInputs(request.argv, request.worker_env, beginning.asked, beginning.left_out)
+        inherited.holders.replace(os.getcwd())
+        begin_otherwise(SCRIPT, inherited.here, request.argv, os.getcwd())
+        given = WorkerInputs(request.argv, request.worker_env, inherited.asked, inherited.left_out)
         server = Server(request.spool, socket.socket(fileno=orders), given)
         return server.run(server.listen())
     except BaseException as error:  # noqa: BLE001 - workers are started plainly then
-        known = isinstance(error, (RefusedError, NotFoundError))
-        tell(orders, "refused %s" % (error if known else repr(error)))
+        is_expected = isinstance(error, (RefusedError, NotFoundError))
+        tell(orders, "refused %s" % (error if is_expected else repr(error)))
         os._exit(0)
 
 
 def _execute(
-    request: StartRequest, role: Tuple[str, int], streams: Tuple[int, int, int], handed: Sequence[Optional[int]]
+    request: StartRequest, role: Tuple[str, int], streams: Tuple[int, int, int], passed: Sequence[Optional[int]]
 ) -> NoReturn:
     """Execute a role of the zipapp with its spool, its descriptors (``-`` for one that it lacks) and a pid."""
-    for handle in handed:
+    for handle in passed:
         if handle is not None:
             os.set_inheritable(handle, True)
     for number, handle in enumerate(streams):
         os.dup2(handle, number)
     os.chdir("/")
-    numbers = ["-" if handle is None else str(handle) for handle in handed]
+    numbers = ["-" if handle is None else str(handle) for handle in passed]
     argv = [*request.program, role[0], request.spool, *numbers, str(role[1])]
     os.execve(argv[0], argv, request.env)
 

@@ -2,7 +2,7 @@
 
 from typing import Container, Dict, Mapping, Optional
 
-from ..fork_server.environ_reads import is_free, own_to_one
+from ..fork_server.environ_reads import first_individual_variable, is_free
 
 OF_THE_HOOK = ("CLUSTERDDP_HOOK", "CLUSTERDDP_USER_PYTHONPATH")
 
@@ -16,7 +16,7 @@ def differing_variable(given: Mapping[str, str], wanted: Mapping[str, str], read
 def server_environment(env: Mapping[str, str], secrets: Container[str], *, preload: bool) -> Dict[str, str]:
     """Return the variables of a run that its warm server gets; ``preload``: it imports more packages than torch."""
     # A package may read more names than torch does; the trial import on the server finds out which.
-    read = {name for name in env if not own_to_one([name])} if preload else set()
+    read = {name for name in env if not first_individual_variable([name])} if preload else set()
     return {
         name: value
         for name, value in env.items()

@@ -16,7 +16,7 @@ SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server i
 WISHES = "wishes.json"  # what it is to import, written before it is started
 LOG = "warm.log"  # what it and its imports print
 REFUSED = "refused: "  # begins the log's last line when a server could not go on
-MOST_LOG = 4096  # bytes of the log's end that are read
+MAX_LOG = 4096  # bytes of the log's end that are read
 BEGUN_WITH = "packages.json"  # what it has imported
 
 
@@ -114,8 +114,8 @@ def why_refused(state: str) -> str:
     """Return why a state folder's last warm server ended early; empty if it did not, or the reason is not known."""
     try:
         with open(os.path.join(folder_of(state), LOG), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - MOST_LOG))
-            last = stream.read(MOST_LOG).decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - MAX_LOG))
+            last = stream.read(MAX_LOG).decode(errors="replace").rstrip("\n").rpartition("\n")[2]
     except OSError:  # there was none
         return ""
     return last[len(REFUSED) :] if last.startswith(REFUSED) else ""

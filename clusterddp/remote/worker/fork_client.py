@@ -16,7 +16,7 @@ from ..shared.run.fork_requests import WorkerRequest
 from ..shared.run.plan import FORK_SOCKET
 from ..system import procfs
 
-PATIENCE = 60.0  # seconds for the server to import the rest, and to fork
+FORK_TIMEOUT = 60.0  # seconds for the server to import the rest, and to fork
 _STATUS = {  # fields of /proc/PID/status, by what they describe
     "user": ("Uid", "Gid"),
     "list of groups": ("Groups",),
@@ -24,7 +24,7 @@ _STATUS = {  # fields of /proc/PID/status, by what they describe
     "set of capabilities": ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp"),
     "affinity": ("Cpus_allowed_list", "Mems_allowed_list"),
 }
-_TEXTS = {
+_FILES = {
     "set of limits": "limits",
     "cgroup": "cgroup",
     "cpuset": "cpuset",
@@ -59,11 +59,11 @@ class Forked:
 
     def __init__(self, pid: int, connection: "ForkServerConnection") -> None:
         self.pid, self.connection = pid, connection
-        self.kept = True  # whether the worker parent lives, as far as known
+        self.is_parent_alive = True  # whether the worker parent lives, as far as known
 
     def release(self) -> None:
         """Let the worker begin."""
-        self.connection.say(b"g")
+        self.connection.send_byte(b"g")
 
     def lives(self) -> bool:
         """Whether the worker has not ended yet."""
@@ -71,19 +71,19 @@ class Forked:
 
     def wait(self) -> None:
         """Return when the worker has ended."""
-        self.kept = self.connection.line() == b"ended"
+        self.is_parent_alive = self.connection.line() == b"ended"
 
     def reap(self) -> Optional[Tuple[int, int]]:
         """Wait status and maxrss (KiB).
 
         None where the worker parent was killed: then the supervisor notices the end.
         """
-        if not self.kept:
+        if not self.is_parent_alive:
             return None
-        self.connection.say(b"r")
-        found = decoded(self.connection.line())
+        self.connection.send_byte(b"r")
+        answer = decoded(self.connection.line())
         self.connection.line()  # until the worker parent has ended too
-        status, maxrss = found.get("status"), found.get("maxrss")
+        status, maxrss = answer.get("status"), answer.get("maxrss")
         return (status, maxrss) if isinstance(status, int) and isinstance(maxrss, int) else None
 
 
@@ -107,7 +107,7 @@ class ForkServerConnection:
         line, _, self.data = self.data.partition(b"\n")
         return line
 
-    def say(self, byte: bytes) -> None:
+    def send_byte(self, byte: bytes) -> None:
         """Send a byte to the worker parent."""
         try:
             self.sock.sendall(byte)
@@ -123,7 +123,7 @@ def fork_worker(spool: str, key: str, argv: Sequence[str], env: Dict[str, str], 
     plainly.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(FORK_TIMEOUT)
     try:
         server = connect(sock, spool)
         for difference in differences(server):
@@ -177,8 +177,8 @@ def decoded(line: bytes) -> Dict[str, object]:
 def differences(server: int) -> Iterator[str]:
     """The names of the inherited settings that differ between this process and process ``server``."""
     mine, its = ("/proc/%s/" % pid for pid in (os.getpid(), server))
-    for name, file in _TEXTS.items():
-        if _text(mine + file) != _text(its + file):
+    for name, file in _FILES.items():
+        if _bytes_of(mine + file) != _bytes_of(its + file):
             yield name
     here, there = _status(mine), _status(its)
     for name, fields in _STATUS.items():
@@ -191,7 +191,7 @@ def differences(server: int) -> Iterator[str]:
         yield "scheduling"
 
 
-def _text(path: str) -> Optional[bytes]:
+def _bytes_of(path: str) -> Optional[bytes]:
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -200,11 +200,12 @@ def _text(path: str) -> Optional[bytes]:
 
 
 def _status(folder: str) -> Dict[str, List[str]]:
-    text = (_text(folder + "status") or b"").decode("ascii", "replace")
+    text = (_bytes_of(folder + "status") or b"").decode("ascii", "replace")
     return {name: value.split() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
 def _identity(path: str) -> Optional[Tuple[int, int]]:
+    """Device and inode of the file at a path; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:  # nothing to compare with

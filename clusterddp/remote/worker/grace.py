@@ -15,7 +15,7 @@ from typing import FrozenSet
 from ..shared.run.plan import PEERS
 
 LOST_GRACE = 1.0  # seconds
-LOOK = 0.25  # seconds between looks at the lost hosts: one may become known here only after the SIGTERM
+CHECK_INTERVAL = 0.25  # seconds between looks at the lost hosts: one may become known here only after the SIGTERM
 TIMER = signal.SIGALRM  # the signal for each look
 
 
@@ -27,27 +27,27 @@ class Grace:
 
     def __init__(self, spool: str, seconds: float) -> None:
         self._path, self._seconds = os.path.join(spool, PEERS), seconds
-        self._before = self._lost_hosts()
+        self._lost_at_start = self._lost_hosts()
         self._end = 0.0  # end of the run's grace after the first SIGTERM; 0: none was sent
 
     def begin(self) -> None:
         """Start the grace, at the first SIGTERM."""
         if not self._end:
             self._end = time.monotonic() + self._seconds
-            self._look_again()
+            self._set_timer()
 
     def is_over(self) -> bool:
         """Whether SIGKILL is due; call it at each ``TIMER``. If not, another one is set."""
         end = self._end
-        if self._lost_hosts() - self._before:
+        if self._lost_hosts() - self._lost_at_start:
             end = min(end, end - self._seconds + LOST_GRACE)
         over = time.monotonic() >= end
         if not over:
-            self._look_again()
+            self._set_timer()
         return over
 
-    def _look_again(self) -> None:
-        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(LOOK, self._end - time.monotonic())))
+    def _set_timer(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(CHECK_INTERVAL, self._end - time.monotonic())))
 
     def _lost_hosts(self) -> FrozenSet[str]:
         try:

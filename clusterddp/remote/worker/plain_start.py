@@ -44,7 +44,7 @@ class Plain:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._release)
-            _child(worker, parent, released, out, err)
+            _exec_worker(worker, parent, released, out, err)
         os.close(released)
         os.setpgid(self.pid, self.pid)
 
@@ -66,7 +66,8 @@ class Plain:
         return status, usage.ru_maxrss
 
 
-def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:
+def _exec_worker(worker: Worker, parent: int, released: int, out: int, err: int) -> NoReturn:
+    """In the child: wait for the release, then become the worker."""
     try:
         os.setpgid(0, 0)
         prctl.set_pdeathsig(signal.SIGKILL)
@@ -76,7 +77,7 @@ def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> No
         os.read(released, 1)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        _default_signals()
+        _reset_signals()
         os.execve(worker.python, [worker.python, *worker.args], worker.env)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -86,7 +87,7 @@ def _child(worker: Worker, parent: int, released: int, out: int, err: int) -> No
         os._exit(CANNOT_EXEC)
 
 
-def _default_signals() -> None:
+def _reset_signals() -> None:
     """Set signal dispositions and mask as at a login; Python and daemons ignore some signals."""
     for number in signal.valid_signals():
         try:

@@ -46,7 +46,7 @@ def main(argv: List[str]) -> int:
     signal ended the worker, this process ends by that signal instead.
     """
     spool, args = os.path.abspath(argv[0]), argv[1:]
-    if not _follow_agent(spool):
+    if not _die_with_agent(spool):
         return CANNOT_EXEC
     environment = original_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
@@ -73,7 +73,7 @@ def refuse(worker: Worker, err: int, reason: str) -> int:
     return NOT_THE_SCRIPT
 
 
-def _follow_agent(spool: str) -> bool:
+def _die_with_agent(spool: str) -> bool:
     """Have the kernel signal this process when the agent dies; False if it died before that."""
     prctl.set_pdeathsig(AGENT_DIED)
     try:
@@ -139,7 +139,7 @@ def run(worker: Worker, out: int, err: int) -> int:
     for fd in (out, err):
         os.close(fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OURS)
-    status = _wait(worker, process, kills, received)
+    status = _wait_and_record(worker, process, kills, received)
     _keep_error_records(worker)
     return status
 
@@ -172,12 +172,12 @@ def _forward_to(process: "Union[Forked, Plain]", received: List[Tuple[int, int]]
         deadly = signal.SIGKILL if number in (AGENT_DIED, GRACE_OVER) else number
         if deadly in ENDING and process.lives():
             received.append((int(deadly), time.time_ns()))
-        _quietly(os.killpg, pid, deadly)
+        _send_signal(os.killpg, pid, deadly)
         if number == signal.SIGTERM:
             grace.begin()
 
     def to_worker(number: int, _frame: Optional[FrameType]) -> None:
-        _quietly(os.kill, pid, number)
+        _send_signal(os.kill, pid, number)
 
     for number in (*TO_GROUP, AGENT_DIED, GRACE_OVER):
         signal.signal(number, to_group)
@@ -187,14 +187,17 @@ def _forward_to(process: "Union[Forked, Plain]", received: List[Tuple[int, int]]
         signal.signal(number, signal.SIG_IGN)
 
 
-def _quietly(call: Any, pid: int, number: int) -> None:
+def _send_signal(call: Any, pid: int, number: int) -> None:
     try:
         call(pid, number)
     except OSError:
         pass  # it has just ended by itself
 
 
-def _wait(worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, received: List[Tuple[int, int]]) -> int:
+def _wait_and_record(
+    worker: Worker, process: "Union[Forked, Plain]", kills: OomKills, received: List[Tuple[int, int]]
+) -> int:
+    """Wait until the worker has ended, and record how."""
     process.wait()
     signal.pthread_sigmask(signal.SIG_BLOCK, OURS)  # once it is reaped, its pid may be reused
     ended = process.reap()

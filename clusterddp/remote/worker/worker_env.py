@@ -24,7 +24,7 @@ RECORDED = (
 TEXT = ("master_addr",)
 PRIVATE = ("PYTHON_EXEC", "CLUSTERDDP_ROUND", "CLUSTERDDP_PARTICIPANTS")  # set by us; the hook removes its own two
 PRIVATE_PREFIX = "PET_"  # torchrun's own options: a script that runs torchrun itself would obey them
-LONGEST_SHEBANG = 120  # bytes; kernels before 5.1 cut the line at 127
+MAX_SHEBANG = 120  # bytes; kernels before 5.1 cut the line at 127
 
 
 def shim_script(interpreter: str, code: str, spool: str) -> str:
@@ -35,7 +35,7 @@ def shim_script(interpreter: str, code: str, spool: str) -> str:
     long) is it a shell script after all.
     """
     line = "#!%s -IS\n" % interpreter
-    if len(os.fsencode(line)) > LONGEST_SHEBANG or len(interpreter.split()) != 1:
+    if len(os.fsencode(line)) > MAX_SHEBANG or len(interpreter.split()) != 1:
         argv = [interpreter, "-I", "-S", code, "shim", spool]
         return '#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, argv))
     call = "from clusterddp_remote.__main__ import main\nsys.exit(main(['shim', %a, *sys.argv[1:]]))\n" % spool

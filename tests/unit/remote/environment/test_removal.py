@@ -13,7 +13,7 @@ import pytest
 
 from clusterddp.remote.environment import install_operations
 from clusterddp.remote.environment.folders import EnvironmentStore
-from clusterddp.remote.environment.removal import FRESH, environments, remove_environments
+from clusterddp.remote.environment.removal import FRESH_TIMEOUT, environments, remove_environments
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.system.bootstrap import Refused
 
@@ -71,7 +71,7 @@ def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
     wanted, old = wheels
     for digest, size in wheels.items():
         Path(store.wheel(digest)).write_bytes(b"x" * size)
-        os.utime(store.wheel(digest), (time.time() - 2 * FRESH,) * 2)
+        os.utime(store.wheel(digest), (time.time() - 2 * FRESH_TIMEOUT,) * 2)
     assert install_operations.environment_lacks(asked(tmp_path, wheels={wanted: 6}, room=1)) == []
     remove_environments(asked(tmp_path, idents=[]))
     assert (os.path.exists(store.wheel(wanted)), os.path.exists(store.wheel(old))) == (True, False)  # noqa: PTH110

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.fork_server import environ_writes
-from clusterddp.remote.fork_server.environ_writes import UnknownError, mattering_write, writes
+from clusterddp.remote.fork_server.environ_writes import UnknownError, mattering_write, variables_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,13 +45,13 @@ MAY_SET_ANY = [
 
 @pytest.mark.parametrize("source", SETS)
 def test_what_is_set_by_name_is_found(source: str) -> None:
-    assert set(writes(source.encode())) == SETS[source]
+    assert set(variables_set(source.encode())) == SETS[source]
 
 
 @pytest.mark.parametrize("source", MAY_SET_ANY)
 def test_what_the_text_does_not_name_counts_as_any(source: str) -> None:
     with pytest.raises(UnknownError):
-        writes(source.encode())
+        variables_set(source.encode())
 
 
 def test_a_write_that_may_matter_is_told_with_its_place(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_environments_and_hidden_folders_are_not_the_projects_code(tmp_path: Pat
 
 
 def test_more_files_than_can_be_looked_at_may_set_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environ_writes, "MOST_FILES", 1)
+    monkeypatch.setattr(environ_writes, "MAX_FILES", 1)
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text("")
     assert "too many Python files" in str(mattering_write([str(tmp_path)]))

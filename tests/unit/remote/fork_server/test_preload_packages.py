@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.fork_server.environ_reads import EVERY, is_free, named_in, own_to_one
+from clusterddp.remote.fork_server.environ_reads import EVERY, first_individual_variable, is_free, named_in
 from clusterddp.remote.fork_server.preload_packages import KeptVerdicts, Preload, clash_with, decode, digest, folder_of
 from clusterddp.remote.fork_server.preload_trial import PreloadVerdict, modules_of
 from clusterddp.remote.shared.schema.record import written
@@ -84,13 +84,13 @@ def test_a_name_means_a_module_or_what_a_distribution_has_installed(tmp_path: Pa
 
 
 def test_what_differs_between_workers_runs_or_logins_is_not_to_be_read() -> None:
-    assert own_to_one({"HOME", "HF_HOME"}) == ""
+    assert first_individual_variable({"HOME", "HF_HOME"}) == ""
     for name in ("RANK", "SLURM_PROCID", "CLUSTERDDP_RUN_ID", "SSH_CONNECTION", "TORCHELASTIC_RUN_ID", EVERY):
-        assert own_to_one({"HOME", name}) == name
+        assert first_individual_variable({"HOME", name}) == name
     for name in ("HF_HOME", "ACCELERATE_MIXED_PRECISION", "PL_GLOBAL_SEED", "AWS_REGION", "CUDA_VISIBLE_DEVICES"):
         assert is_free(name)
         assert not is_free(name, reads=(name,))  # a package that is imported ahead has read it
-        assert own_to_one({name}) == ""
+        assert first_individual_variable({name}) == ""
     for name in ("OMP_NUM_THREADS", "CUDA_PREFER_SPINLOCKS_ON_HOST", "PYTORCH_ALLOC_CONF", "ANY", "PYTHONHASHSEED"):
         assert not is_free(name)
 

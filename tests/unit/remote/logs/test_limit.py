@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.logs import limit as limiting
-from clusterddp.remote.logs.limit import STEP, LogLimit, fill_level
+from clusterddp.remote.logs.limit import HOLE_STEP, LogLimit, fill_level
 from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.shared.run.spool_records import StopOrder
 from clusterddp.remote.spool.layout import Spool
@@ -57,7 +57,7 @@ def limits(writer: Writer, limit: int) -> LogLimit:
 
 def look(limit: LogLimit) -> None:
     """A turn of the supervisor's loop, a second later."""
-    limit._looked = 0.0
+    limit._last_check = 0.0
     limit.poll()
 
 
@@ -82,44 +82,44 @@ class TestLevel:
 
 class TestHoles:
     def test_the_oldest_output_of_the_largest_file_goes_and_offsets_stay(self, writer: Writer) -> None:
-        limit = limits(writer, 16 * STEP)
+        limit = limits(writer, 16 * HOLE_STEP)
         writer.write("0.1.out", b"small\n")
         writer.write("0.0.out", BLOCK * 64)
         writer.write("0.0.out", b"the last line\n")
         look(limit)
         big = writer.logs / "0.0.out"
-        assert big.stat().st_size == 64 * STEP + 14
-        assert kept(big) <= 16 * STEP
+        assert big.stat().st_size == 64 * HOLE_STEP + 14
+        assert kept(big) <= 16 * HOLE_STEP
         assert kept(writer.logs / "0.1.out") > 0
         writer.note()
         writer.end()
         found = read(writer)
         (told,) = [frame.header for frame in found.frames if "dropped" in frame.header]
         assert (told["file"], told["rank"]) == ("0.0.out", 0)
-        assert told["dropped"] + len(found.text()) == 64 * STEP + 14
+        assert told["dropped"] + len(found.text()) == 64 * HOLE_STEP + 14
         assert found.text().endswith(b"the last line\n")
         assert set(found.text().split(b"\n")[:-2]) == {b"0123456789abcde"}
         assert found.text("0.1.out") == b"small\n"
 
     def test_nothing_goes_below_the_limit(self, writer: Writer) -> None:
-        limit = limits(writer, 16 * STEP)
+        limit = limits(writer, 16 * HOLE_STEP)
         writer.write("0.0.out", BLOCK * 15)
         look(limit)
         limit.finish()
         assert (limit.dropped, events(writer, "log_dropped")) == (0, [])
 
     def test_what_is_gone_is_an_event_with_the_sum(self, writer: Writer) -> None:
-        limit = limits(writer, 4 * STEP)
+        limit = limits(writer, 4 * HOLE_STEP)
         for _ in range(32):
             writer.write("0.0.out", BLOCK)
             look(limit)
         limit.finish()
         told = events(writer, "log_dropped")
-        assert told[-1]["bytes"] == limit.dropped > 24 * STEP
+        assert told[-1]["bytes"] == limit.dropped > 24 * HOLE_STEP
         assert len(told) < 8
 
     def test_the_last_lines_are_found_behind_a_hole_and_nothing_is_said_of_it(self, writer: Writer) -> None:
-        limit = limits(writer, 4 * STEP)
+        limit = limits(writer, 4 * HOLE_STEP)
         writer.write("0.0.out", BLOCK * 64)
         look(limit)
         writer.note()
@@ -133,7 +133,7 @@ class TestHoles:
             raise OSError(95, "Operation not supported", path)
 
         monkeypatch.setattr(disk_space, "punch_hole", refuse)
-        limit = limits(writer, 4 * STEP)
+        limit = limits(writer, 4 * HOLE_STEP)
         for _ in range(3):
             writer.write("0.0.out", BLOCK * 8)
             look(limit)
@@ -141,11 +141,11 @@ class TestHoles:
         assert told["error"] == "Operation not supported"
         writer.note()
         writer.end()
-        assert len(read(writer).text()) == 24 * STEP
+        assert len(read(writer).text()) == 24 * HOLE_STEP
 
     def test_a_reader_that_follows_meets_whole_lines_and_every_gap_is_told(self, writer: Writer) -> None:
         """Lines carry their own offsets; the writer is faster than the reader may be."""
-        limit = limits(writer, 8 * STEP)
+        limit = limits(writer, 8 * HOLE_STEP)
         tail = Tail(writer, follow=True).begin().wait(caught_up)
         stop = threading.Event()
 
@@ -167,7 +167,7 @@ class TestHoles:
         check_chain(tail, size)
 
     def test_a_reader_that_replays_while_holes_are_punched(self, writer: Writer) -> None:
-        limit = limits(writer, 8 * STEP)
+        limit = limits(writer, 8 * HOLE_STEP)
         size = 0
         for _ in range(64):
             lines = b"".join(b"%015d\n" % (size + 16 * place) for place in range(4096))

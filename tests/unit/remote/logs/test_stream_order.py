@@ -306,7 +306,7 @@ class TestMarks:
         assert self.pairs(self.marks(stem)) == []
 
     def test_of_a_huge_file_the_end_is_read(self, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(order_marks, "MOST", 100)
+        monkeypatch.setattr(order_marks, "MAX_READ", 100)
         path = Path(stem + ".order.idx")
         path.write_bytes(b"".join(b"\n%d %d\n" % (n, n) for n in range(1, 500)))
         marks = self.marks(stem)
@@ -314,7 +314,7 @@ class TestMarks:
         assert len(self.pairs(marks)) < 20
 
     def test_what_was_passed_is_forgotten(self, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(order_marks, "TRIM", 10)
+        monkeypatch.setattr(order_marks, "MAX_PASSED_MARKS", 10)
         Path(stem + ".order.idx").write_bytes(b"".join(b"\n%d %d\n" % (n, n) for n in range(1, 500)))
         marks = self.marks(stem)
         marks.forget((400, 300))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote.logs import time_index
-from clusterddp.remote.logs.time_index import IndexReader, IndexWriter, last_growth, thinned
+from clusterddp.remote.logs.time_index import IndexReader, IndexWriter, last_growth, thin_entries
 from clusterddp.remote.system.inotify import FolderWatch
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_thinning_moves_a_time_forward_by_less_than_a_thousandth_of_its_age(step
     kept, now = entries, at
     for later in again or [50_000]:
         now += later * SECOND
-        kept = thinned(kept, now)
+        kept = thin_entries(kept, now)
     assert kept[-1] == entries[-1]
     for time, size in entries:
         new = next(entry[0] for entry in kept if entry[1] >= size)
@@ -135,8 +135,8 @@ def test_a_large_index_is_thinned_and_a_reader_goes_on(tmp_path: Path, monkeypat
         writer.poll(NOW + step * SECOND // 10)
         found.refresh()
     later = NOW + 100 * 24 * 3600 * SECOND
-    assert writer._known["0.0.out"].length > 1000
-    monkeypatch.setattr(writer._known["0.0.out"], "thin_at", 1000)
+    assert writer._states["0.0.out"].length > 1000
+    monkeypatch.setattr(writer._states["0.0.out"], "thin_at", 1000)
     grow(log, 1, later)
     writer.poll(later)
     found.refresh()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.fork_server.server import listen_in
-from clusterddp.remote.fork_server.worker_parent import LONGEST, receive
+from clusterddp.remote.fork_server.worker_parent import MAX_REQUEST, receive
 from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import NotForkedError, connect
 
@@ -100,7 +100,7 @@ def test_the_socket_is_its_users_alone_from_the_moment_it_is_made(
         struct.pack("<I", 10) + b'{"a"',
         struct.pack("<I", 9) + b"[" * 9,
         struct.pack("<I", 4) + b"\xff\xfe{}",
-        struct.pack("<I", LONGEST + 1) + b"{}",
+        struct.pack("<I", MAX_REQUEST + 1) + b"{}",
         struct.pack("<I", 0xFFFFFFFF) + b'{"a": 1}',
     ],
 )

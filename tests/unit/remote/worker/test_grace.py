@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "LOOK", 0.02)
+    monkeypatch.setattr(module, "CHECK_INTERVAL", 0.02)
     monkeypatch.setattr(module, "LOST_GRACE", 0.1)
     signal.pthread_sigmask(signal.SIG_BLOCK, [TIMER])
     yield

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.fork_server.fork_checks import RefusedError
-from clusterddp.remote.fork_server.preload_trial import LARGEST
-from clusterddp.remote.preload.preload_server import TO_SPARE, PreloadServer
+from clusterddp.remote.fork_server.preload_trial import MAX_MEMORY
+from clusterddp.remote.preload.preload_server import MIN_AVAILABLE_MEMORY, PreloadServer
 from clusterddp.remote.system import procfs
 
 
@@ -19,7 +19,7 @@ def test_a_server_that_has_grown_large_ends(monkeypatch: pytest.MonkeyPatch) -> 
     def ends(code: int) -> None:
         raise SystemExit(code)
 
-    sizes = [LARGEST, LARGEST + 1]
+    sizes = [MAX_MEMORY, MAX_MEMORY + 1]
     monkeypatch.setattr(procfs, "own_memory", lambda _: sizes.pop(0))
     monkeypatch.setattr(os, "_exit", ends)
     server = object.__new__(PreloadServer)
@@ -29,7 +29,7 @@ def test_a_server_that_has_grown_large_ends(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_host_with_little_memory_left_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(procfs, "available_bytes", lambda: (TO_SPARE - 1) << 10)
+    monkeypatch.setattr(procfs, "available_bytes", lambda: (MIN_AVAILABLE_MEMORY - 1) << 10)
     with pytest.raises(RefusedError, match="only 1199 MB of memory are left here"):
         object.__new__(PreloadServer).load()
 
