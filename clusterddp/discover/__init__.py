@@ -107,7 +107,6 @@ def torchrun_env(options: DiscoverOptions, found: Found) -> dict[str, str]:
 
 
 def _start_part(options: DiscoverOptions, where: NetworkSegment, port: int) -> Announcer | Seeker:
-    """Return this rank's side of the protocol, with a new nonce."""
     nonce, now = secrets.token_hex(8), time.monotonic()
     size, timeout = options.world_size, options.timeout
     if options.rank == 0:

@@ -93,7 +93,7 @@ class Announcer:
                 # It counts as missing; its turn is kept, so that no recorded answer brings it back.
                 peer.heard_at = self._start - SILENCE_TIMEOUT
             elif message.kind == "done" and self._complete:
-                self._count_done(message.rank)
+                self._receive_done(message.rank)
         return []
 
     def leave(self) -> list[Message]:
@@ -155,8 +155,7 @@ class Announcer:
             self._rival, self._interval, self.due, self._deadline = message, CLOSING_INTERVAL, now, now + RIVAL_TIMEOUT
         return []
 
-    def _count_done(self, rank: int) -> None:
-        """Note that a rank has left; end when all have."""
+    def _receive_done(self, rank: int) -> None:
         self._finished.add(rank)
         if len(self._finished) == self.world_size - 1:
             self.outcome = Met(address=self.address, port=self.port)
@@ -179,7 +178,6 @@ class Announcer:
             )
 
     def _announcement(self, now: float) -> Message:
-        """Return the next announcement, with the ranks that are missing."""
         self._turn += 1
         missing = self.missing(now)
         return self._message("announce", missing=tuple(missing[:MAX_MISSING]), missing_count=len(missing))
@@ -192,7 +190,6 @@ class Announcer:
         return [self._message("announce", complete=True, heard=tuple(part)) for part in parts]
 
     def _to_rival(self, rival: Message) -> Message:
-        """Return the message that tells another rank 0 of this one."""
         return self._message("rival", to=rival.sender)
 
     def _message(self, kind: str, **fields: Any) -> Message:

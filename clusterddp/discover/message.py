@@ -45,7 +45,6 @@ _MAX_TURN = 2**40
 
 
 def _number_up_to(limit: int) -> Reader[int]:
-    """Return the reader of a number from 0 to ``limit``."""
     return lambda fields, name: fields.number(name, limit)
 
 
@@ -107,30 +106,28 @@ class Codec:
         """Return the datagram of a message."""
         plain = {name: value for name, value in message._asdict().items() if value or name in {"kind", "sender"}}
         body = json.dumps(plain, separators=(",", ":")).encode()
-        head = _MAGIC + (b"\1" if self.key else b"\0") + self._digest()
-        return head + (self._tag(head, body) if self.key else b"") + body
+        head = _MAGIC + (b"\1" if self.key else b"\0") + self._id_digest()
+        return head + (self._signature(head, body) if self.key else b"") + body
 
     def decode(self, datagram: bytes) -> Message | UntrustedDatagram | None:
         """Return the message in a datagram; None if it has another id, or is damaged. Never raises."""
         head, rest = datagram[:_HEAD], datagram[_HEAD:]
         unsigned = head[: len(_MAGIC)] + head[len(_MAGIC) + 1 :]  # the head without the flag ``signed``
-        if len(datagram) > MAX_DATAGRAM_BYTES or unsigned != _MAGIC + self._digest():
+        if len(datagram) > MAX_DATAGRAM_BYTES or unsigned != _MAGIC + self._id_digest():
             return None
         signed = head[len(_MAGIC)] == 1
         if not self.key:
             return UntrustedDatagram(reason="it uses a key, this one has none") if signed else _decode_body(rest)
         if not signed:
             return UntrustedDatagram(reason="it uses no key")
-        if not hmac.compare_digest(rest[:_TAG], self._tag(head, rest[_TAG:])):
+        if not hmac.compare_digest(rest[:_TAG], self._signature(head, rest[_TAG:])):
             return UntrustedDatagram(reason="it uses another key")
         return _decode_body(rest[_TAG:])
 
-    def _digest(self) -> bytes:
-        """Return the digest of the id, by which datagrams of other jobs are told apart."""
+    def _id_digest(self) -> bytes:
         return hashlib.sha256(self.id.encode()).digest()[:_DIGEST]
 
-    def _tag(self, head: bytes, body: bytes) -> bytes:
-        """Return the signature of a datagram."""
+    def _signature(self, head: bytes, body: bytes) -> bytes:
         return hmac.new(self.key or b"", head + body, hashlib.sha256).digest()
 
 

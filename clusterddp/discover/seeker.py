@@ -55,7 +55,7 @@ class Seeker:
         if self.outcome:
             return []
         if now >= self._deadline:
-            self.outcome = self._timed_out()
+            self.outcome = self._timeout_outcome()
             return self.leave()
         ready = [nonce for nonce, due_at in self._answers.items() if due_at <= now]
         for nonce in ready:
@@ -67,7 +67,7 @@ class Seeker:
         if self.outcome or message.sender == self.nonce:
             return []
         if message.kind == "refuse" and message.to == self.nonce:
-            self.outcome = self._refusal(message)
+            self.outcome = self._refused_outcome(message)
         elif message.kind == "announce":
             return self._receive_announcement(message, now)
         return []
@@ -107,8 +107,7 @@ class Seeker:
             turn=turn,
         )
 
-    def _refusal(self, message: Message) -> Failed:
-        """Return the outcome after rank 0 has refused this rank."""
+    def _refused_outcome(self, message: Message) -> Failed:
         if message.world_size != self.world_size:
             return Failed(
                 message=f"rank 0 is told a world size of {message.world_size}, this one {self.world_size}",
@@ -119,8 +118,7 @@ class Seeker:
             remedy="give each machine its own --rank",
         )
 
-    def _timed_out(self) -> Failed:
-        """Return the outcome at the deadline, from the last announcement received."""
+    def _timeout_outcome(self) -> Failed:
         time = seconds(self._timeout)
         if not self._announcements:
             return Failed(message=f"rank 0 was not heard within {time}", remedy=START_IT)

@@ -28,7 +28,7 @@ class CodeOnHosts:
     workdirs: Mapping[str, str]  # host → the folder that holds the code
     digest: str  # the digest of the code there; empty if it is not known
     # host → the paths of data files of which the host has its own version
-    standing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own_data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def provide_code(
@@ -53,7 +53,7 @@ def provide_code(
         )
     transfer = TransferOptions(mode=options.spread, notify=notify)
     result = sync_code(hosts, project, notify, progress, tree, name, spread=transfer, take=options.take)
-    return CodeOnHosts(workdirs=result.workdirs, digest=result.digest, standing=result.standing)
+    return CodeOnHosts(workdirs=result.workdirs, digest=result.digest, own_data=result.standing)
 
 
 def sync_code(

@@ -193,7 +193,7 @@ def _torchrun_argv(
         "--nnodes", f"{settings.min_nodes}:{settings.max_nodes}" if settings.elastic else str(len(nodes)),
         "--rdzv-id", rdzv_id,
         "--rdzv-backend", settings.rdzv_backend,
-        "--rdzv-endpoint", f"{_bracket(nodes[0].address)}:{PORT_PLACEHOLDER}",
+        "--rdzv-endpoint", f"{_bracket_ipv6(nodes[0].address)}:{PORT_PLACEHOLDER}",
         "--max-restarts", str(options.max_restarts),
         *options.torchrun_arg,
         *(["-m"] if options.module else []),
@@ -247,8 +247,7 @@ def _spread_loopback(nodes: Sequence[Node]) -> list[Node]:
     return [node._replace(address=f"127.0.1.{100 + rank}") for rank, node in enumerate(nodes)]
 
 
-def _bracket(address: str) -> str:
-    """Put an IPv6 address into brackets, as an endpoint needs it."""
+def _bracket_ipv6(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 

@@ -62,7 +62,7 @@ def run_record(
             "python": first.python_version,
             "torch": first.torch.version if first.torch else None,
             "nccl": first.torch.nccl if first.torch else None,
-            "driver": _drivers([facts[node.host] for node in nodes]),
+            "driver": _driver_versions([facts[node.host] for node in nodes]),
         },
         env=tuple(sorted({*options.env, *(name for node in nodes for name in node.env)})),
         variables=variables_of([host.entry for host in hosts], options.env),
@@ -116,8 +116,7 @@ def options_record(options: RunOptions) -> dict[str, Any]:
     return chosen
 
 
-def _drivers(facts: Sequence[Facts]) -> str | None:
-    """Return the versions of the GPU driver on these hosts; None without GPUs."""
+def _driver_versions(facts: Sequence[Facts]) -> str | None:
     return ", ".join(sorted({gpu.driver for host_facts in facts for gpu in host_facts.gpus})) or None
 
 

@@ -273,6 +273,7 @@ class RunOptions:
             self._check_static()
 
     def _check_static(self) -> None:
+        """Refuse options that a static rendezvous cannot honour; raises UsageError."""
         if self.elastic:
             raise UsageError(
                 f"--nnodes {self.size}: a static rendezvous has a fixed size",

@@ -202,7 +202,7 @@ def make_record(prep: Preparation) -> None:
         environment=install.digest_of(prep.installed),
         workdir=prep.workdir or None,
         workdirs={node.host: node.workdir for node in prep.nodes},
-        own_data=prep.code.standing,
+        own_data=prep.code.own_data,
     )
 
 

@@ -179,13 +179,13 @@ def load_key() -> bytes | None:
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, handle)
-            _refuse_others(folder, os.fstat(handle))
+            _refuse_access_by_others(folder, os.fstat(handle))
             file = os.open(KEY, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=handle)
         except FileNotFoundError:
             return None
         stack.callback(os.close, file)
         info = os.fstat(file)
-        _refuse_others(folder / KEY, info)
+        _refuse_access_by_others(folder / KEY, info)
         key = os.read(file, _KEY_SIZE + 1) if stat.S_ISREG(info.st_mode) else b""
     if len(key) != _KEY_SIZE:
         raise UsageError(
@@ -219,8 +219,7 @@ def ensure_key() -> bytes:
     return key
 
 
-def _refuse_others(path: Path, info: os.stat_result) -> None:
-    """Raise UsageError if another user owns the file or folder, or may access it."""
+def _refuse_access_by_others(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise UsageError(f"{path}: belongs to {user_name(info.st_uid)}, not to you", remedy=_REMEDY)
     if info.st_mode & 0o077:

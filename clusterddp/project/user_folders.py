@@ -66,7 +66,7 @@ def open_private(folder: Path) -> Iterator[int]:
     Raises OSError if it does not exist, or another user may write in it.
     """
     with open_for_block(folder) as handle:
-        _refuse_others(os.fstat(handle), folder)
+        _refuse_access_by_others(os.fstat(handle), folder)
         yield handle
 
 
@@ -78,14 +78,13 @@ def read_private(folder: int, name: str) -> bytes:
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with os.fdopen(handle, "rb") as file:
         info = os.fstat(handle)
-        _refuse_others(info, Path(name))
+        _refuse_access_by_others(info, Path(name))
         if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "is no file", name)
         return file.read()
 
 
-def _refuse_others(info: os.stat_result, path: Path) -> None:
-    """Raise PermissionError if another user owns the file or folder, or may write it."""
+def _refuse_access_by_others(info: os.stat_result, path: Path) -> None:
     if info.st_uid != os.geteuid() or info.st_mode & 0o022:
         raise PermissionError(errno.EPERM, "can be written by another user", str(path))
 

@@ -31,7 +31,7 @@ CONVERTED_HEADER = "# By ansible-inventory, for `clusterddp up`; what is changed
 
 
 def program(name: str) -> str:
-    """The path of one of Ansible's programs, such as ``ansible-playbook``: beside our interpreter, else on PATH."""
+    """Return the path of a program of Ansible's, such as ``ansible-playbook``: beside our Python, else on PATH."""
     beside = Path(sys.executable).with_name(name)
     path = str(beside) if beside.is_file() else shutil.which(name)
     if path is None:
@@ -56,8 +56,8 @@ def playbook_argv(
 
 
 def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
-    """Variables that make ``-u`` override the inventory's user."""
-    name = next(_user_arguments(arguments), "")
+    """Return arguments that make ``-u`` override the inventory's user."""
+    name = next(_user_option_values(arguments), "")
     inventory_users = {host.user for host in inventory.nodes + inventory.spares} - {None}
     if not name:
         return []
@@ -65,8 +65,7 @@ def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
     return ["-e", f"ansible_user={name}", *login]
 
 
-def _user_arguments(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the values of ``-u`` and ``--user`` among Ansible's arguments."""
+def _user_option_values(arguments: Sequence[str]) -> Iterator[str]:
     for index, argument in enumerate(arguments):
         if argument in _USER:
             yield from arguments[index + 1 : index + 2]
@@ -98,7 +97,7 @@ def environment(inventory: Path) -> dict[str, str]:
 
 
 def config_notice(inventory: Path) -> str:
-    """The message that Ansible will not use this folder's ``ansible.cfg``; empty if it does, or there is none."""
+    """Return the message that Ansible will not use this folder's ``ansible.cfg``; empty if it does, or without one."""
     here, path = Path.cwd(), inventory.absolute()
     named_here = here in path.parents and _OWN_FOLDER not in path.relative_to(here).parts
     if "ANSIBLE_CONFIG" in os.environ or named_here or not (here / _CONFIG).exists():

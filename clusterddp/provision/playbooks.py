@@ -13,12 +13,12 @@ NAMES = ("hosts.yml", "firewall.yml", "users.yml", "python.yml", "nvidia.yml")
 
 
 def find_playbook(name: str) -> Path:
-    """The path of a playbook: a file, else one of ours by its name (``hosts.yml``); ``UsageError`` if it is neither."""
+    """Return a playbook's path: a file, else one of ours by its name (``hosts.yml``); raises UsageError."""
     return Path(name) if Path(name).is_file() else own_playbook(Path(name).name)
 
 
 def own_playbook(name: str) -> Path:
-    """The path of one of our playbooks; a file of that name in the current folder may be an inventory: ignored."""
+    """Return the path of one of our playbooks, whatever file of that name is in the current folder."""
     path = next((path / name for path in _PLACES if (path / name).is_file()), None)
     if name not in NAMES or path is None:
         raise UsageError(f"there is no playbook {name}", remedy=f"give a file, or one of ours: {', '.join(NAMES)}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ALLOCATION = "SLURM_JOB_ID"
 
 
-def allocated(log_in: Callable[[], LoginHost], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
+def current_allocation(log_in: Callable[[], LoginHost], site: Site, options: RunOptions) -> tuple[str, RunOptions]:
     """Return the job that this shell is in, and the options with its number of nodes; without a job, them unchanged."""
     number = os.environ.get(ALLOCATION, "")
     if not number:

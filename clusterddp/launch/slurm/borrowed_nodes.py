@@ -95,7 +95,7 @@ def borrow_nodes(site: Site, query: HostQuery) -> Iterator[LentHosts]:
     site.progress("asking Slurm")
     survey_result = survey(login, {**job_options, "nodes": str(request.nodes[0])})
     if survey_result.error or not query.wanted:
-        yield LentHosts(site=None, manager=_evidence_of(entry, survey_result))
+        yield LentHosts(site=None, manager=_slurm_evidence(entry, survey_result))
         return
     request = replace(request, options={**request.options, "time": str(job_minutes(survey_result, JOB_MINUTES))})
     hold = partial(held_nodes, name=JOB_NAME, script=f"sleep {JOB_MINUTES * 60}", timeout=START_TIMEOUT)
@@ -104,11 +104,10 @@ def borrow_nodes(site: Site, query: HostQuery) -> Iterator[LentHosts]:
         survey_result = replace(survey_result, refused=None if lease.job else lease.refused)
         if nodes and nodes_share_folders(site.inventory):
             survey_result = replace(survey_result, unshared=_unshared_folders(login, nodes))
-        yield LentHosts(site=nodes, manager=_evidence_of(entry, survey_result))
+        yield LentHosts(site=nodes, manager=_slurm_evidence(entry, survey_result))
 
 
-def _evidence_of(login: HostEntry, seen: SlurmEvidence) -> Evidence:
-    """Return Slurm's report as evidence of the login host."""
+def _slurm_evidence(login: HostEntry, seen: SlurmEvidence) -> Evidence:
     return Evidence(hosts=(HostEvidence(entry=login),), manager=seen)
 
 

@@ -99,7 +99,6 @@ class JobNodes:
         ), nodes
 
     def _node_reports(self, name: str, run: str, asked: Wanted) -> list[NodeReport]:
-        """Return what one node reports of a run."""
         return query_nodes(self.open(name), run, self._cluster.notify, asked)
 
     def _script_report(self, run: str) -> SubmittedRun:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import HelperError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.launch.run_secrets import secret_values
-from clusterddp.launch.slurm.allocation import allocated
+from clusterddp.launch.slurm.allocation import current_allocation
 from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_partitions
 from clusterddp.launch.slurm.client.batch_script import compact
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
@@ -180,23 +180,25 @@ class Slurm:
         self,
         login: LoginHost,
         site: Site,
-        sub: SubmittedRun,
+        submitted: SubmittedRun,
         job: QueuedJob | None,
         parts: dict[str, list[NodeReport]],
         wanted: Wanted,
     ) -> SubmittedRun:
-        """Return a run as its nodes report it if they run and share no folder; ``parts`` get their reports."""
-        job_nodes = running_nodes(site, login, sub, job)
+        """Return the run as a running job's nodes report it if they share no folder; ``parts`` get their reports."""
+        job_nodes = running_nodes(site, login, submitted, job)
         if job_nodes is None:
-            return sub
-        seen, nodes = job_nodes.reports(sub, wanted)
+            return submitted
+        updated, nodes = job_nodes.reports(submitted, wanted)
         answered = {(node.attempt, node.host) for node in nodes}
-        parts[sub.run] = [node for node in parts[sub.run] if (node.attempt, node.host) not in answered] + nodes
-        if seen is not sub and seen.awaiting:
-            job_nodes.send_code(sub.run, seen.awaiting)
-        if seen.awaits_collection:
-            job_nodes.collect(sub.run)
-        return seen
+        parts[submitted.run] = [
+            node for node in parts[submitted.run] if (node.attempt, node.host) not in answered
+        ] + nodes
+        if updated is not submitted and updated.awaiting:
+            job_nodes.send_code(submitted.run, updated.awaiting)
+        if updated.awaits_collection:
+            job_nodes.collect(submitted.run)
+        return updated
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
         """Wait until the job has started on all its nodes; meanwhile show why it waits."""
@@ -279,7 +281,6 @@ LAUNCHER = Slurm()
 
 
 def _login(cluster: Site) -> LoginHost:
-    """Return the open connection to the login host."""
     return LoginHost(cluster.connections.open(login_entry(cluster.inventory)))
 
 
@@ -287,7 +288,7 @@ def _prepare(site: Site, options: RunOptions, *, dry: bool) -> tuple[Submission,
     """Return what to submit, and the number of the existing job to start it in; empty for a new job."""
     from clusterddp.launch.slurm.submission import submission  # noqa: PLC0415 - other commands submit nothing
 
-    inside, options = allocated(lambda: _login(site), site, options)
+    inside, options = current_allocation(lambda: _login(site), site, options)
     return submission(lambda: _login(site), site, options, dry=dry, inside=inside), inside
 
 

@@ -186,7 +186,6 @@ def _stand_in_node(settings: HostEntry, workdir: str, subfolder: str, *, forks: 
 
 
 def _record(run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str) -> RunRecord:
-    """Return the run's record, with the variables and secrets of its nodes."""
     settings = settings_of(inventory)
     return record_without_hosts(run, project, inventory, options, tree, code)._replace(
         launcher=NAME,

@@ -70,8 +70,6 @@ RETRY_INTERVAL = 0.5  # seconds
 
 
 class _OthersJoinError(PlanError):
-    """Another host is joining the run: this one has to wait for its turn."""
-
     def __init__(self, run: str) -> None:
         super().__init__(f"another host joins run {run} at this moment", remedy="join again when it has")
 
@@ -204,7 +202,6 @@ def _check_hosts(
 
 
 def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
-    """Refuse hosts beyond the run's largest number of nodes."""
     size = len(plan.peers)
     if not plan.settings.elastic:
         raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")

@@ -43,7 +43,7 @@ def read_queue(text: str) -> list[QueuedJob]:
             job, state, start, nodes, user, reason = parts
             jobs.append(
                 QueuedJob(
-                    job=job, state=state, reason=_plain(reason), start=_plain(start), nodes=_nodes(nodes), user=user
+                    job=job, state=state, reason=_plain(reason), start=_plain(start), nodes=_nodes_of(nodes), user=user
                 )
             )
     return jobs
@@ -77,12 +77,12 @@ def read_accounting(text: str) -> list[QueuedJob]:
         parts = line.strip().split("|")
         state, _, by = parts[1].partition(" by ") if len(parts) == 5 else ("", "", "")
         if JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(state):
-            jobs.append(QueuedJob(job=parts[0], state=state, nodes=_nodes(parts[3]), user=parts[4], by=by))
+            jobs.append(QueuedJob(job=parts[0], state=state, nodes=_nodes_of(parts[3]), user=parts[4], by=by))
     return jobs
 
 
 def read_config(text: str) -> dict[str, str]:
-    """The settings in the output of ``scontrol show config``: ``Name = value`` lines; the first of a name counts.
+    """Return the settings in the output of ``scontrol show config``: ``Name = value``; the first of a name counts.
 
     Newer versions print ``Prolog[0] = …``, a line for each of several.
     """
@@ -96,7 +96,7 @@ def read_config(text: str) -> dict[str, str]:
 
 
 def read_table(text: str, names: Sequence[str]) -> list[dict[str, str]]:
-    """The rows in the output of ``sacctmgr --noheader --parsable2`` for these fields; a malformed line is left out."""
+    """Return the rows printed by ``sacctmgr --noheader --parsable2`` for these fields; malformed lines are left out."""
     lines = [line.split("|") for line in text.splitlines()]
     return [dict(zip(names, map(one_line, line), strict=True)) for line in lines if len(line) == len(names)]
 
@@ -131,8 +131,7 @@ def _plain(value: str) -> str:
     return "" if value in {"None", "N/A", "Unknown", "(null)", "n/a"} else one_line(value)[:_MAX_TEXT]
 
 
-def _nodes(text: str) -> tuple[str, ...]:
-    """Return the nodes of a nodelist such as ``gpu[1-3]``."""
+def _nodes_of(text: str) -> tuple[str, ...]:
     try:
         return expand_nodelist(text)
     except ValueError:  # no nodes yet: empty, (null), None assigned

@@ -270,7 +270,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
 
 
 def _notice(time: str) -> list[str]:
-    """The option for a signal before the end; none for a job so short that the signal would come at its start."""
+    """Return the option for a signal before the end; none for a job so short that it would come at the start."""
     short = time.isdigit() and int(time) * 60 <= 2 * NOTICE_TIME
     return [] if short else [f"signal=B:USR1@{NOTICE_TIME}"]
 

@@ -109,7 +109,6 @@ def _check_job(
 
 
 def _waiting_message(job: QueuedJob) -> str:
-    """Describe why a job waits, and until when."""
     expected = f", expected to start {job.start}" if job.start else ""
     return f"a job waits ({job.reason or job.state}{expected})"
 

@@ -146,7 +146,7 @@ class LoginHost:
         return own_number
 
     def exit_status(self, number: str) -> str:
-        """How a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty if Slurm has forgotten it."""
+        """Return how a job's script ended, as Slurm writes it: ``CODE:SIGNAL``; empty if Slurm has forgotten it."""
         status, out, _ = self.command("scontrol", "show", "job", "-o", number)
         if not status:
             return read_scontrol_line(out).get("ExitCode", "")

@@ -83,7 +83,7 @@ def read_tres(text: str) -> dict[str, int]:
 
 
 def minutes(text: str) -> int | None:
-    """A time limit as Slurm writes it (``1-02:30:00``, ``02:30:00``) in minutes; None if unlimited or unreadable."""
+    """Return a time limit of Slurm's (``1-02:30:00``, ``02:30:00``) in minutes; None if unlimited or unreadable."""
     match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6}):([0-9]{2}):[0-9]{2}", text)
     return (int(match[1] or 0) * 24 + int(match[2])) * 60 + int(match[3]) if match else None
 
@@ -102,7 +102,6 @@ def describe_excess(limit: SharedLimit, row: Mapping[str, str], job: Mapping[str
 
 
 def _number(value: int, name: str) -> str:
-    """Write an amount of a resource as Slurm does: memory in MiB."""
     return f"{value // _UNITS['M']}M" if name == "mem" else str(value)
 
 
