@@ -250,7 +250,8 @@ class Control:
         self.handle(NodeDone(member))
 
     def _accept_leader(self, link: PeerConnection) -> None:
-        self.contact.leave(self.contact.proved)  # our own contact, if we is_follower
+        """Follow the node at the other end; end all connections of our own followers."""
+        self.contact.leave(self.contact.proved)  # our own contact, if we led
         for follower in [follower for follower in self.links if follower is not link]:
             self._drop(follower)  # it calls again, and is referred to the new leader
         self.leader = link.target or 0
