@@ -11,7 +11,7 @@ from typing import Any
 SIZE = 1 << 18  # floats, one MiB: enough to stall in a network that drops large packets
 
 
-def tell(stage: str, **fields: Any) -> None:
+def print_stage(stage: str, **fields: Any) -> None:
     """Print that a stage is reached, as a line of JSON."""
     sys.stdout.write(json.dumps(dict(fields, stage=stage)) + "\n")
     sys.stdout.flush()
@@ -19,27 +19,27 @@ def tell(stage: str, **fields: Any) -> None:
 
 def main(*, backend: str, timeout: float) -> None:
     """Run all stages; an exception ends the run and appears in its verdict."""
-    tell("rendezvous")  # torchrun starts workers when all nodes are there
+    print_stage("rendezvous")  # torchrun starts workers when all nodes are there
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
 
-    tell("import torch")
+    print_stage("import torch")
     cuda = backend == "nccl"
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
     rank, world = dist.get_rank(), dist.get_world_size()
-    tell("process group")
+    print_stage("process group")
     numbers = torch.full((SIZE,), float(rank + 1), device="cuda" if cuda else "cpu")
     dist.all_reduce(numbers)
-    low, high, wanted = float(numbers.min()), float(numbers.max()), world * (world + 1) / 2
-    if (low, high) != (wanted, wanted):
-        raise RuntimeError("the all-reduce over %d hosts gave %g to %g, not %g" % (world, low, high, wanted))
-    tell("all-reduce")
+    low, high, expected = float(numbers.min()), float(numbers.max()), world * (world + 1) / 2
+    if (low, high) != (expected, expected):
+        raise RuntimeError("the all-reduce over %d hosts gave %g to %g, not %g" % (world, low, high, expected))
+    print_stage("all-reduce")
     dist.barrier()
-    tell("barrier")
+    print_stage("barrier")
     dist.destroy_process_group()
 
 

@@ -52,7 +52,7 @@ def environment_base(request: Request) -> Dict[str, Any]:
     left = sorted(name for name in _REMOVED_VARIABLES if env.pop(name, ""))
     interpreter = find_interpreter(asked.python, env, asked.workdir)
     answer = Child(
-        [interpreter.python, "-c", _DESCRIBE_PYTHON], env=env, timeout=_QUERY_TIMEOUT, cwd="/", given=b""
+        [interpreter.python, "-c", _DESCRIBE_PYTHON], env=env, timeout=_QUERY_TIMEOUT, cwd="/", input_data=b""
     ).answer()
     if not answer.payload:
         raise Refused("%s does not tell what it is: %s" % (interpreter.python, answer.last_line()))

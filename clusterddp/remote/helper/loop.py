@@ -21,12 +21,12 @@ from ..system.bootstrap import Refused, cannot_write, home_folder, state_folder,
 from ..system.descriptors import close_all_but
 from ..system.wait_status import exit_code
 from . import operations
-from .request import Request, unforeseen
+from .request import Request, error_header
 
-READ = 1 << 16
+READ_SIZE = 1 << 16
 QUEUE_LIMIT = 4 << 20  # bytes waiting for the connection before children are no longer read
-LOOK = 20  # milliseconds between checks whether a child has exited
-GARBAGE = 50_000  # objects between two garbage collections: a list of files has many objects and no cycles
+EXIT_CHECK_INTERVAL = 20  # milliseconds between checks whether a child has exited
+GC_THRESHOLD = 50_000  # objects between two garbage collections: a list of files has many objects and no cycles
 SIGKILL = 9  # importing the module signal would cost time for its enums
 
 
@@ -39,18 +39,18 @@ class HelperCall:
         self.source = source  # the child's frames
         self.sink = sink  # frames for the child
         self.to_child: Deque[bytes] = deque()
-        self.partial = bytearray()
+        self.partial = bytearray()  # of a frame that the child has begun to send
         self.closed = False  # its pipes are closed; an event polled just before must not use them
         self.cancelled = False
 
 
 class Helper:
-    """The loop's state: the connection, the running operations, and the frames waiting to be sent."""
+    """The helper's poll loop: the connection, the running operations, and the frames waiting to be sent."""
 
     def __init__(self, source: int, sink: int, state: str) -> None:
         self.source, self.sink, self.state = source, sink, state
         self.decoder = Decoder()
-        self.jobs: Dict[int, HelperCall] = {}
+        self.calls: Dict[int, HelperCall] = {}
         self.ending: List[HelperCall] = []  # their pipes are closed, but they have not been reaped yet
         self.control: Deque[bytes] = deque()
         self.data: Deque[bytes] = deque()
@@ -68,42 +68,46 @@ class Helper:
         self._reply(hello(self.state))
         while self.open:
             self._reap()
-            self._want_writes()
-            for act in [self.watched[handle] for handle, _ in self.poll.poll(LOOK if self.ending else None)]:
+            self._update_watches()
+            timeout = EXIT_CHECK_INTERVAL if self.ending else None
+            for act in [self.watched[handle] for handle, _ in self.poll.poll(timeout)]:
                 act()
 
-    def tell_end(self, error: Exception) -> None:
+    def send_last_error(self, error: Exception) -> None:
         """Send a last frame that reports why the helper ends although the connection is up."""
         os.set_blocking(self.sink, True)
         try:
             with os.fdopen(self.sink, "wb", closefd=False) as out:
-                out.write(bytes(self.unsent) + encode(dict(unforeseen(error), id=0)))
+                out.write(bytes(self.unsent) + encode(dict(error_header(error), id=0)))
         except OSError:  # the connection has ended as well
             pass
 
     def _reply(self, header: Dict[str, Any]) -> None:
+        """Queue a control frame for the operator."""
         self.control.append(encode(header))
 
-    def _want_writes(self) -> None:
+    def _update_watches(self) -> None:
+        """Poll for writing where something waits to be sent, and read from children unless too much is queued."""
         pending = bool(self.unsent or self.control or self.data)
         self._watch(self.sink, select.POLLOUT if pending else 0, self._write_operator)
-        for job in self.jobs.values():
-            self._watch(job.sink, select.POLLOUT if job.to_child else 0, lambda job=job: self._write_child(job))
+        for call in self.calls.values():
+            self._watch(call.sink, select.POLLOUT if call.to_child else 0, lambda call=call: self._write_child(call))
             reading = select.POLLIN if self.waiting < QUEUE_LIMIT else 0
-            self._watch(job.source, reading, lambda job=job: self._read_child(job))
+            self._watch(call.source, reading, lambda call=call: self._read_child(call))
 
     def _watch(self, handle: int, events: int, act: Any) -> None:
-        known = handle in self.watched
-        if events and not known:
+        """Call ``act`` when a descriptor has one of ``events``; stop watching it if there are none."""
+        is_watched = handle in self.watched
+        if events and not is_watched:
             self.poll.register(handle, events)
             self.watched[handle] = act
-        elif known and not events:
+        elif is_watched and not events:
             self.poll.unregister(handle)
             del self.watched[handle]
 
     def _read_operator(self) -> None:
         try:
-            data = os.read(self.source, READ)
+            data = os.read(self.source, READ_SIZE)
         except BlockingIOError:
             return
         except OSError:
@@ -120,15 +124,15 @@ class Helper:
 
     def _handle(self, frame: Frame) -> None:
         kind, ident = frame.header.get("kind"), int(frame.header.get("id", 0))
-        job = self.jobs.get(ident)
+        call = self.calls.get(ident)
         if kind == "req" and frame.header["op"] == "ping":
             self._reply({"id": ident, "kind": "end", "time_ns": time.time_ns()})
         elif kind == "req":
             self._start(ident, frame)
-        elif job and kind == "cancel":
-            self._end(job)
-        elif job:
-            job.to_child.append(encode(frame.header, frame.body))
+        elif call and kind == "cancel":
+            self._cancel(call)
+        elif call:
+            call.to_child.append(encode(frame.header, frame.body))
 
     def _start(self, ident: int, frame: Frame) -> None:
         name = str(frame.header["op"])
@@ -136,13 +140,13 @@ class Helper:
             self._reply({"id": ident, "kind": "error", "message": "no such operation: %s" % name[:80]})
             return
         try:
-            self.jobs[ident] = self._fork(ident, operations.find(name), frame.header)
+            self.calls[ident] = self._fork(ident, operations.find(name), frame.header)
         except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
-            self._reply(dict(unforeseen(error), id=ident, message="cannot start %s: %s" % (name, error)))
+            self._reply(dict(error_header(error), id=ident, message="cannot start %s: %s" % (name, error)))
 
     def _fork(self, ident: int, operation: Any, header: Header) -> HelperCall:
         """Fork a child that runs ``operation``, connected with this process by two pipes; OSError if it cannot."""
-        args_frames = int(header.get("parts", 0))  # that follow, where one frame cannot hold them
+        args_frames = int(header.get("parts", 0))  # frames with the arguments, where the request cannot hold them
         args = header.get("args") or {}
         child_in, sink = os.pipe()
         source, child_out = os.pipe()
@@ -160,74 +164,75 @@ class Helper:
         os.set_blocking(sink, False)
         return HelperCall(ident, pid, source, sink)
 
-    def _write_child(self, job: HelperCall) -> None:
-        if job.closed:
+    def _write_child(self, call: HelperCall) -> None:
+        if call.closed:
             return
-        data = job.to_child[0]
+        data = call.to_child[0]
         try:
-            sent = os.write(job.sink, data)
+            sent = os.write(call.sink, data)
         except BlockingIOError:
             return
         except OSError:  # the child is gone; its end is read from its other pipe
-            job.to_child.clear()
+            call.to_child.clear()
             return
         if sent == len(data):
-            job.to_child.popleft()
+            call.to_child.popleft()
         else:
-            job.to_child[0] = data[sent:]
+            call.to_child[0] = data[sent:]
 
-    def _read_child(self, job: HelperCall) -> None:
-        if job.closed:
+    def _read_child(self, call: HelperCall) -> None:
+        if call.closed:
             return
-        data = os.read(job.source, READ)
+        data = os.read(call.source, READ_SIZE)
         if not data:
-            self._finish(job)
+            self._close_pipes_and_reap(call)
             return
-        job.partial += data
+        call.partial += data
         start = 0
-        while len(job.partial) - start >= 4:
-            size = 4 + int.from_bytes(job.partial[start : start + 4], "big")
-            if len(job.partial) - start < size:
+        while len(call.partial) - start >= 4:
+            size = 4 + int.from_bytes(call.partial[start : start + 4], "big")
+            if len(call.partial) - start < size:
                 break
             start += size
         if start:
-            self.data.append(bytes(job.partial[:start]))
+            self.data.append(bytes(call.partial[:start]))
             self.waiting += start
-            del job.partial[:start]
+            del call.partial[:start]
 
-    def _finish(self, job: HelperCall) -> None:
+    def _close_pipes_and_reap(self, call: HelperCall) -> None:
         """Close the pipes of a child that has closed its own, and have it reaped."""
-        self._forget(job)
-        self.ending.append(job)
+        self._close_pipes(call)
+        self.ending.append(call)
 
-    def _end(self, job: HelperCall) -> None:
-        os.kill(job.pid, SIGKILL)
-        job.cancelled = True
-        self._finish(job)
+    def _cancel(self, call: HelperCall) -> None:
+        """Kill a child whose operation the operator has cancelled."""
+        os.kill(call.pid, SIGKILL)
+        call.cancelled = True
+        self._close_pipes_and_reap(call)
 
     def _reap(self) -> None:
         """Reap children that have exited, without waiting: a hung file server may block one for hours.
 
         If one died without an answer, send an error after everything that it has sent.
         """
-        for job in list(self.ending):
-            pid, status = os.waitpid(job.pid, os.WNOHANG)
+        for call in list(self.ending):
+            pid, status = os.waitpid(call.pid, os.WNOHANG)
             if not pid:
                 continue
-            self.ending.remove(job)
-            if status and not job.cancelled:
+            self.ending.remove(call)
+            if status and not call.cancelled:
                 code = exit_code(status)
                 message = "the operation ended with status %d" % code
-                answer = encode({"id": job.ident, "kind": "error", "message": message, "killed": code > 128})
+                answer = encode({"id": call.ident, "kind": "error", "message": message, "killed": code > 128})
                 self.data.append(answer)
                 self.waiting += len(answer)
 
-    def _forget(self, job: HelperCall) -> None:
-        for handle in (job.source, job.sink):
+    def _close_pipes(self, call: HelperCall) -> None:
+        for handle in (call.source, call.sink):
             self._watch(handle, 0, None)
             os.close(handle)
-        job.closed = True
-        del self.jobs[job.ident]
+        call.closed = True
+        del self.calls[call.ident]
 
     def _write_operator(self) -> None:
         """Write to the operator: first the rest of a started frame, then control frames, then data."""
@@ -279,7 +284,7 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)  # a stray print must not become a frame
-        gc.set_threshold(GARBAGE)
+        gc.set_threshold(GC_THRESHOLD)
         close_all_but({0, 1, 2, request._source, request._sink})  # noqa: SLF001 - the same package, in two files
         request.receive_args()
         request.args.setdefault("state", state)
@@ -306,10 +311,10 @@ def main(argv: List[str]) -> int:
     try:
         helper.run()
     except Exception as error:  # noqa: BLE001 - the operator must hear of any failure
-        helper.tell_end(error)
+        helper.send_last_error(error)
         return 1
     if argv[1:]:
-        from .own_code import keep_behind
+        from .own_code import compile_in_background
 
-        keep_behind(sys.argv[0])
+        compile_in_background(sys.argv[0])
     return 0

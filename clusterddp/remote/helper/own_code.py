@@ -16,7 +16,7 @@ from ..system.bootstrap import write_private
 from ..system.descriptors import close_all_but
 
 
-def keep_behind(zipapp: str) -> None:
+def compile_in_background(zipapp: str) -> None:
     """Start a process that makes the file for ``zipapp``, the file as received; return at once."""
     try:
         if os.fork():
@@ -32,23 +32,23 @@ def keep_behind(zipapp: str) -> None:
         for _ in range(3):
             os.open(os.devnull, os.O_RDWR)
         os.nice(10)
-        keep(zipapp)
+        compile_code(zipapp)
     finally:
         os._exit(0)
 
 
-def keep(zipapp: str) -> None:
+def compile_code(zipapp: str) -> None:
     """Make the file, unless it exists or another process is making it; raises OSError if it cannot be stored."""
-    own = "%s-%s.pyz" % (zipapp[: -len(".pyz")], sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
+    compiled = "%s-%s.pyz" % (zipapp[: -len(".pyz")], sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex())
     folder = os.open(os.path.dirname(zipapp), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if _is_first(folder) and not _is_kept(own):
-            _make(own, zipapp)
+        if _lock_folder(folder) and not _is_stored(compiled):
+            _compile(compiled, zipapp)
     finally:
         os.close(folder)
 
 
-def _is_first(folder: int) -> bool:
+def _lock_folder(folder: int) -> bool:
     """Lock the folder; False if another process holds the lock."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,25 +57,27 @@ def _is_first(folder: int) -> bool:
     return True
 
 
-def _is_kept(own: str) -> bool:
+def _is_stored(compiled: str) -> bool:
+    """Whether the file exists and is undamaged."""
     try:
-        with open(own, "rb") as stream:
+        with open(compiled, "rb") as stream:
             return is_whole(stream.read())
     except FileNotFoundError:
         return False
 
 
-def _make(own: str, zipapp: str) -> None:
+def _compile(compiled: str, zipapp: str) -> None:
+    """Write the file ``compiled`` from ``zipapp``; raises OSError."""
     with open(zipapp, "rb") as stream:
         code = stream.read()
     folder = os.path.dirname(zipapp)
     disk = os.statvfs(folder)
     if disk.f_bavail * disk.f_frsize < 2 * len(code):  # checked before the work, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
-    made = rebuild_with_index(code)
-    if not _is_kept(own):  # two results differ in bytes, and a helper may already run from the first
-        write_private(own, made, durable=False)
+    archive = rebuild_with_index(code)
+    if not _is_stored(compiled):  # two results differ in bytes, and a helper may already run from the first
+        write_private(compiled, archive, durable=False)
     if not os.path.exists(zipapp):  # `down` has removed everything meanwhile
-        os.unlink(own)
+        os.unlink(compiled)
         os.rmdir(folder)
         os.rmdir(os.path.dirname(folder))

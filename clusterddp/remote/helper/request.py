@@ -13,13 +13,13 @@ from ..shared.schema.record import read_record
 from ..shared.wire.frames import CREDIT, MAX_BODY, PER_FRAME, Decoder, Frame, encode, parse_json
 from ..system.bootstrap import cannot_write
 
-NO_WRITING = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system that cannot be written
+UNWRITABLE_ERRNOS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system that cannot be written
 T = TypeVar("T")
 
-TRACE = 4000  # characters of a traceback, from its end
+MAX_TRACE = 4000  # characters of a traceback, from its end
 
 
-def unforeseen(error: BaseException) -> Dict[str, Any]:
+def error_header(error: BaseException) -> Dict[str, Any]:
     """Make an error frame's header for an exception; ``bug`` is true unless it is an OSError, such as a full disk."""
     import traceback
 
@@ -28,7 +28,7 @@ def unforeseen(error: BaseException) -> Dict[str, Any]:
     return {
         "kind": "error",
         "message": ("%s: %s" % (type(error).__name__, error))[:500],
-        "trace": "\n".join(trace)[-TRACE:],
+        "trace": "\n".join(trace)[-MAX_TRACE:],
         "bug": not isinstance(error, OSError),
     }
 
@@ -36,25 +36,25 @@ def unforeseen(error: BaseException) -> Dict[str, Any]:
 class Request:
     """The argument of every operation function."""
 
-    def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, parts: int = 0) -> None:
+    def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, args_frames: int = 0) -> None:
         self.args = args
-        self._parts = parts  # frames with args that are still to come
-        self._text = b""  # of those that have come
+        self._args_frames_left = args_frames  # those still to come
+        self._args_text = b""  # of those that have come
         self._ident = ident
         self._source = source
         self._sink = sink
         self._credit = CREDIT
         self._decoder = Decoder()
-        self._waiting: "list[Frame]" = []
+        self._received: "list[Frame]" = []
         self._ended = False
 
     def receive_args(self) -> None:
         """Receive the arguments that did not fit into the request's own frame; raises ValueError."""
-        if not self._parts:
+        if not self._args_frames_left:
             return
-        while self._parts:
+        while self._args_frames_left:
             self._receive()
-        self.args = dict(parse_json(self._text))
+        self.args = dict(parse_json(self._args_text))
 
     @property
     def state(self) -> str:
@@ -76,7 +76,7 @@ class Request:
         Waits until there is something to read.
         """
         self._receive()
-        frames, self._waiting = self._waiting, []
+        frames, self._received = self._received, []
         return frames, self._ended
 
     def grant(self, size: int) -> None:
@@ -86,11 +86,11 @@ class Request:
 
     def read(self) -> bytes:
         """Read the next piece of the operator's data, and grant as much again; empty when it is complete."""
-        while not self._waiting and not self._ended:
+        while not self._received and not self._ended:
             self._receive()
-        if not self._waiting:
+        if not self._received:
             return b""
-        body = self._waiting.pop(0).body
+        body = self._received.pop(0).body
         self.grant(len(body))
         return body
 
@@ -120,15 +120,16 @@ class Request:
 
     def fail_unforeseen(self, error: BaseException) -> None:
         """Send an unexpected error: with a plain message if a file cannot be written, else with a traceback."""
-        if isinstance(error, OSError) and error.errno in NO_WRITING:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE_ERRNOS:
             state = str(self.args.get("state") or "")
             named = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else state
             refusal = cannot_write(error, state, "clusterddp_state" if named.startswith(state) else "")
             self.fail(refusal.message, refusal.remedy)
         else:
-            self._write(unforeseen(error))
+            self._write(error_header(error))
 
     def _receive(self) -> None:
+        """Wait for the next bytes from the helper, and sort the frames in them; raises EOFError."""
         data = os.read(self._source, 1 << 16)
         if not data:
             raise EOFError("the operator ended the operation")
@@ -137,10 +138,10 @@ class Request:
             if kind == "credit":
                 self._credit += int(frame.header["n"])
             elif kind == "args":
-                self._text += frame.body
-                self._parts -= 1
+                self._args_text += frame.body
+                self._args_frames_left -= 1
             elif kind == "data":
-                self._waiting.append(frame)
+                self._received.append(frame)
             elif kind == "end":
                 self._ended = True
 

@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, List, Tuple
 
-from ..system.small_files import without_waiting
+from ..system.small_files import open_regular
 from .time_index import SUFFIX
 
 MAX_READ = 8 << 20  # bytes of one file of marks that are read: twice what the hook writes
@@ -58,7 +58,7 @@ class OrderMarks:
     def _read(self) -> bytes:
         """The bytes of all marks that were added, including those in a file that has become full."""
         older = b""
-        with open(self._path, "rb", opener=without_waiting) as source:
+        with open(self._path, "rb", opener=open_regular) as source:
             info = os.fstat(source.fileno())
             if info.st_ino != self._inode or info.st_size < self._offset:
                 older = self._rest_of_older()
@@ -72,7 +72,7 @@ class OrderMarks:
     def _rest_of_older(self) -> bytes:
         path = self._stem + ".order.old" + SUFFIX
         try:
-            with open(path, "rb", opener=without_waiting) as source:
+            with open(path, "rb", opener=open_regular) as source:
                 info = os.fstat(source.fileno())
                 begin = self._offset if info.st_ino == self._inode else 0
                 source.seek(max(begin, info.st_size - MAX_READ))

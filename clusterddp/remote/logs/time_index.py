@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from ..system.small_files import without_waiting
+from ..system.small_files import open_regular
 
 SUFFIX = ".idx"
 MIN_INTERVAL = 99 * 10**6  # ns between two entries of a file: 10 a second, minus how early a timer may fire
@@ -127,7 +127,7 @@ def last_growth(path: str) -> Optional[int]:
     The file's own mtime changes also when the log limit frees old blocks of it, so it counts only without an index.
     """
     try:
-        with open(path + SUFFIX, "rb", opener=without_waiting) as source:
+        with open(path + SUFFIX, "rb", opener=open_regular) as source:
             source.seek(max(0, os.fstat(source.fileno()).st_size - 128))
             noted = source.read()
     except OSError:
@@ -169,7 +169,7 @@ class IndexReader:
     def refresh(self) -> None:
         """Read the entries that were added, or all again after a thinning."""
         try:
-            with open(self._path, "rb", opener=without_waiting) as source:
+            with open(self._path, "rb", opener=open_regular) as source:
                 self._read(source)
         except OSError:  # there is none yet, or the job has put something else there: lines go without times
             return

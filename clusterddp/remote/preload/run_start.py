@@ -10,7 +10,7 @@ from ..fork_server.fork_checks import RefusedError, tell
 from ..fork_server.forked_worker import WorkerInputs
 from ..fork_server.server import Server
 from ..system import prctl
-from ..system.interpreter_argv import NotFoundError, begin_otherwise
+from ..system.interpreter_argv import NotFoundError, replace_argv
 from ..system.rename import set_environment
 from .server_folder import SCRIPT
 from .start_request import StartRequest
@@ -65,7 +65,7 @@ def become_fork_server(inherited: Inherited, request: StartRequest, orders: int)
         os.chdir(request.cwd)
         set_environment(request.worker_env.items())
         inherited.holders.replace(os.getcwd())
-        begin_otherwise(SCRIPT, inherited.here, request.argv, os.getcwd())
+        replace_argv(SCRIPT, inherited.here, request.argv, os.getcwd())
         given = WorkerInputs(request.argv, request.worker_env, inherited.asked, inherited.left_out)
         server = Server(request.spool, socket.socket(fileno=orders), given)
         return server.run(server.listen())

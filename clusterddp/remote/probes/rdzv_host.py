@@ -46,7 +46,7 @@ def _in_training_interpreter(wanted: ElectionRequest) -> Election:
     source = pkgutil.get_data(__package__ or "", "scripts/rdzv_host.py") or b""
     argv = [wanted.python, "-c", source.decode()]
     # From the root folder: a torch folder in a user's home must not be taken for torch.
-    answer = Child(argv, env=env, timeout=PATIENCE, cwd="/", given=json.dumps(wanted.endpoints).encode()).answer()
+    answer = Child(argv, env=env, timeout=PATIENCE, cwd="/", input_data=json.dumps(wanted.endpoints).encode()).answer()
     if answer.payload:
         return _election(json.loads(answer.payload))
     if answer.status is None:

@@ -70,7 +70,7 @@ def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
 
     source = pkgutil.get_data(__package__ or "", "scripts/torch_facts.py") or b""
     # From the root folder: a torch.py in a user's home must not be taken for torch.
-    child = Child([interpreter.python, "-c", source.decode()], env=env, timeout=TIMEOUT, cwd="/", given=b"")
+    child = Child([interpreter.python, "-c", source.decode()], env=env, timeout=TIMEOUT, cwd="/", input_data=b"")
     answer = child.answer()
     facts: Dict[str, Any] = {"import_error": None, "device_error": None}
     if answer.payload:

@@ -59,7 +59,9 @@ def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[GpuSm
 def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
     source = (pkgutil.get_data(__package__ or "", "scripts/use_gpu.py") or b"").decode()
     # From the root folder: a torch.py in a user's home must not be taken for torch.
-    return Child([interpreter.python, "-c", source, what, str(number)], env=env, timeout=timeout, cwd="/", given=b"")
+    return Child(
+        [interpreter.python, "-c", source, what, str(number)], env=env, timeout=timeout, cwd="/", input_data=b""
+    )
 
 
 def _start(number: int, answer: ChildResult) -> GpuStart:

@@ -22,28 +22,28 @@ from ..worker.worker_env import original_environment
 from .guard import GuardedCommand, GuardPipes, guard
 
 PIECE = 1 << 15
-LINGER = 1.0  # seconds without output after which an exited command's output counts as complete
-MOST_AFTER_END = 4 << 20  # bytes: more than both pipes hold, so what comes beyond is written after the end
+LAST_OUTPUT_TIMEOUT = 1.0  # seconds without output after which an exited command's output counts as complete
+MAX_AFTER_END = 4 << 20  # bytes: more than both pipes hold, so what comes beyond is written after the end
 
 
 def execute(request: Request) -> Dict[str, Any]:
     """Run the command until it ends; raises Refused if a setup line fails."""
-    order = request.read_args(ExecRequest)
+    asked = request.read_args(ExecRequest)
     environment = original_environment(dict(os.environ))
     home = home_folder()
     cwd = home
-    if order.place:
-        environment = worker_like(order.place, environment)
-        cwd = folder_of(order.place, home)
+    if asked.place:
+        environment = worker_like(asked.place, environment)
+        cwd = start_folder(asked.place, home)
     environment["PWD"] = cwd
     shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or "/bin/sh"
-    argv = [*order.argv] if order.shell is None else [shell, "-c", order.shell]
-    command = GuardedCommand(argv, cwd, environment, order.timeout, order.grace)
+    argv = [*asked.argv] if asked.shell is None else [shell, "-c", asked.shell]
+    command = GuardedCommand(argv, cwd, environment, asked.timeout, asked.grace)
     answer = CommandStreams(request, command).run()
-    return written(answer._replace(cwd=cwd, home=cwd == home and order.place is not None))
+    return written(answer._replace(cwd=cwd, home=cwd == home and asked.place is not None))
 
 
-def folder_of(place: WorkerPlace, home: str) -> str:
+def start_folder(place: WorkerPlace, home: str) -> str:
     """Return the folder of the workdir in which a worker starts, or ``home`` if it does not exist."""
     workdir = place.job.workdir
     path = os.path.normpath(os.path.join(os.path.expanduser(workdir), place.subfolder)) if workdir else home
@@ -74,20 +74,21 @@ class CommandStreams:
         self.selector.register(answer[0], selectors.EVENT_READ, self._take_answer)
         self.selector.register(request.handle, selectors.EVENT_READ, self._take_frames)
         for handle in self.outputs:
-            self.selector.register(handle, selectors.EVENT_READ, self._pass_output)
+            self.selector.register(handle, selectors.EVENT_READ, self._forward_output)
 
     def run(self) -> ExecEnd:
         """Forward everything until the command has ended and its output is complete."""
         while self.outputs or not self.ended:
-            self._want_input()
-            ready = self.selector.select(LINGER if self.ended else None)
-            if self.ended and (not ready or self.after_end > MOST_AFTER_END):
+            self._watch_stdin()
+            ready = self.selector.select(LAST_OUTPUT_TIMEOUT if self.ended else None)
+            if self.ended and (not ready or self.after_end > MAX_AFTER_END):
                 break  # its background processes hold the output open
             for key, _ in ready:
                 key.data(key.fd)
         return self._result()
 
     def _take_answer(self, handle: int) -> None:
+        """Read the guard's answer, an ``ExecEnd`` as JSON; it is complete at the end of the pipe."""
         data = os.read(handle, PIECE)
         self.answer += data
         if not data:
@@ -100,7 +101,7 @@ class CommandStreams:
         except ValueError:
             raise Refused("the process that guards the command was killed", "see the kernel's log there") from None
 
-    def _pass_output(self, handle: int) -> None:
+    def _forward_output(self, handle: int) -> None:
         data = os.read(handle, PIECE)
         if data:
             self.request.send(data, **self.outputs[handle])
@@ -111,6 +112,7 @@ class CommandStreams:
         del self.outputs[handle]
 
     def _take_frames(self, _handle: int) -> None:
+        """Handle the operator's frames: queue input for the command, or order its end."""
         frames, self.input_ended = self.request.take()
         for frame in frames:
             if read_record(ExecInput, frame.header, "input").stop:
@@ -126,19 +128,19 @@ class CommandStreams:
         except OSError:  # it has ended already
             pass
 
-    def _want_input(self) -> None:
+    def _watch_stdin(self) -> None:
         """Watch the command's stdin while there is input for it; close it after the last input."""
         if self.stdin is None:
             return
-        known = self.stdin in self.selector.get_map()
-        if self.input and not known:
-            self.selector.register(self.stdin, selectors.EVENT_WRITE, self._pass_input)
-        elif known and not self.input:
+        is_watched = self.stdin in self.selector.get_map()
+        if self.input and not is_watched:
+            self.selector.register(self.stdin, selectors.EVENT_WRITE, self._forward_input)
+        elif is_watched and not self.input:
             self.selector.unregister(self.stdin)
         if self.input_ended and not self.input:
             self._close_input()
 
-    def _pass_input(self, handle: int) -> None:
+    def _forward_input(self, handle: int) -> None:
         try:
             sent = os.write(handle, self.input[0])
         except BlockingIOError:

@@ -9,30 +9,32 @@ from ..shared.shell.command_records import ForwardRequest
 from ..system.bootstrap import Refused
 
 PIECE = 1 << 15
-PATIENCE = 5.0  # seconds to connect
+CONNECT_TIMEOUT = 5.0  # seconds to connect
 
 
 def forward(request: Request) -> Dict[str, Any]:
     """Forward bytes to the port of a ``ForwardRequest`` until both directions have ended; raises Refused."""
-    with _connected(request.read_args(ForwardRequest).port) as connection:
+    with _connect(request.read_args(ForwardRequest).port) as connection:
         connection.setblocking(False)
         try:
-            _pass_on(request, connection)
+            _forward_bytes(request, connection)
         except (ConnectionError, BrokenPipeError):  # it was reset: the other side sees the end of the stream
             pass
     return {}
 
 
-def _connected(port: int) -> socket.socket:
+def _connect(port: int) -> socket.socket:
+    """Connect to a port of this host's loopback, by IPv4 or else IPv6; raises Refused."""
     for address in ("127.0.0.1", "::1"):
         try:
-            return socket.create_connection((address, port), timeout=PATIENCE)
+            return socket.create_connection((address, port), timeout=CONNECT_TIMEOUT)
         except OSError:  # try the other family before reporting it
             continue
     raise Refused("nothing answers on its port %d" % port, "start it there, on 127.0.0.1 or all addresses")
 
 
-def _pass_on(request: Request, connection: socket.socket) -> None:
+def _forward_bytes(request: Request, connection: socket.socket) -> None:
+    """Copy the operator's data to the connection, and what it sends to the operator."""
     waiting = bytearray()
     reading = sending = True  # from the connection; to it
     ended = False  # the operator's data is complete
@@ -40,8 +42,8 @@ def _pass_on(request: Request, connection: socket.socket) -> None:
         selector.register(request.handle, selectors.EVENT_READ)
         selector.register(connection, selectors.EVENT_READ)
         while reading:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if waiting else 0)
-            selector.modify(connection, wanted)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if waiting else 0)
+            selector.modify(connection, events)
             for key, ready in selector.select():
                 if key.fd == request.handle:
                     frames, ended = request.take()

@@ -62,7 +62,8 @@ def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
 
 
 def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
-    woken, wake = os.pipe()
+    """Start the command, wait for it, and end its descendants if it was stopped or timed out."""
+    woken, wake = os.pipe()  # a byte arrives at each SIGCHLD
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -78,7 +79,7 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
             preexec_fn=os.setpgrp,  # noqa: PLW1509 - one thread; Popen's own way is Python 3.11
         )
     except (OSError, ValueError) as error:
-        return ExecEnd(code=NOT_STARTED, error=_why(command, error), stopped=False, left=())
+        return ExecEnd(code=NOT_STARTED, error=_start_failure(command, error), stopped=False, left=())
     for handle in (streams.stdin, streams.stdout, streams.stderr):
         os.close(handle)
     code, timed_out = _wait(child.pid, streams.orders, woken, command.timeout)
@@ -86,9 +87,9 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
         return ExecEnd(code=code, error="", stopped=False, left=tuple(descendants()))
     left = terminate.terminate_all(descendants, command.grace)
     suffix = "; nothing of it is left" if not left else ""
-    late = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
+    timeout_message = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
     code = TIMED_OUT if timed_out else 128 + signal.SIGTERM
-    return ExecEnd(code=code, error=late, stopped=not timed_out, left=tuple(left))
+    return ExecEnd(code=code, error=timeout_message, stopped=not timed_out, left=tuple(left))
 
 
 def descendants() -> List[LeftProcess]:
@@ -118,7 +119,7 @@ def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[
                 os.read(woken, 4096)
 
 
-def _why(command: GuardedCommand, error: Exception) -> str:
+def _start_failure(command: GuardedCommand, error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and os.path.isdir(command.cwd):
         return "%s: command not found" % command.argv[0]
     return "%s cannot be started: %s" % (command.argv[0], getattr(error, "strerror", None) or error)

@@ -23,10 +23,10 @@ from ..system.bootstrap import home_folder
 from ..system.wait_status import exit_code
 from ..worker.agent_environment import environment_of_run, worker_like
 from ..worker.worker_env import original_environment
-from .execute import folder_of
+from .execute import start_folder
 
 PIECE = 1 << 15
-_DEFAULT = (
+_RESET_SIGNALS = (
     signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD, signal.SIGTSTP,
     signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
@@ -34,21 +34,21 @@ _DEFAULT = (
 
 def shell(request: Request) -> Dict[str, Any]:
     """Run the shell until it ends; raises Refused if a setup line fails, or the run's files are gone."""
-    order = request.read_args(ShellRequest)
+    asked = request.read_args(ShellRequest)
     environment = original_environment(dict(os.environ))
     cwd = home = home_folder()
-    if order.spool:
-        environment, cwd = environment_of_run(order.spool)
-    elif order.place:
-        environment = worker_like(order.place, environment)
-        cwd = folder_of(order.place, home)
+    if asked.spool:
+        environment, cwd = environment_of_run(asked.spool)
+    elif asked.place:
+        environment = worker_like(asked.place, environment)
+        cwd = start_folder(asked.place, home)
     cwd = cwd if os.path.isdir(cwd) else home
-    environment.update(TERM=order.term, PWD=cwd)
-    pid, master = _fork_terminal(order.window)
+    environment.update(TERM=asked.term, PWD=cwd)
+    pid, master = _fork_terminal(asked.window)
     if not pid:
         _become_shell(cwd, environment)
     os.set_blocking(master, False)
-    _pass_on(request, master)
+    _forward_terminal(request, master)
     os.close(master)
     return written(ShellEnd(exit_code(os.waitpid(pid, 0)[1])))
 
@@ -71,7 +71,7 @@ def _fork_terminal(window: WindowSize) -> "tuple[int, int]":
 def _become_shell(cwd: str, environment: Dict[str, str]) -> NoReturn:
     """Replace the child by the login shell, with default signal handling."""
     try:
-        for number in _DEFAULT:
+        for number in _RESET_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.chdir(cwd)
@@ -87,7 +87,7 @@ def _resize(master: int, window: WindowSize) -> None:
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", window.rows, window.columns, 0, 0))
 
 
-def _pass_on(request: Request, master: int) -> None:
+def _forward_terminal(request: Request, master: int) -> None:
     """Forward keys and terminal output until no process has the terminal open."""
     keys = bytearray()
     selector = selectors.DefaultSelector()

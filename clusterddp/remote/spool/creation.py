@@ -7,7 +7,7 @@ from typing import List
 from ..shared.run.plan import NodePlan
 from ..system import disk_space
 from ..system.bootstrap import private_folder, write_private
-from ..system.descriptors import keep_file, whole
+from ..system.descriptors import link_or_copy, read_whole
 from .layout import RECORDS, Spool
 
 FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # made by us: Python would use the umask
@@ -32,7 +32,7 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         return False
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
-    keep_file(code, spool.code)
+    link_or_copy(code, spool.code)
     write_hook(code, spool.path("hook"))
     if plan.settings.program:
         os.mkdir(spool.path(PROGRAM), 0o700)
@@ -62,6 +62,6 @@ def zip_members(code: int, *names: str) -> List[bytes]:
     import io
     import zipfile
 
-    with zipfile.ZipFile(io.BytesIO(whole(code))) as archive:  # other processes share the descriptor's position
+    with zipfile.ZipFile(io.BytesIO(read_whole(code))) as archive:  # other processes share the descriptor's position
         existing = set(archive.namelist())
         return [archive.read(name) for name in names if name in existing]

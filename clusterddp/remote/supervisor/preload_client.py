@@ -35,7 +35,7 @@ from ..spool.creation import write_hook
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import private, private_folder, write_json
-from ..system.descriptors import OpenedCode, keep_file
+from ..system.descriptors import OpenedCode, link_or_copy
 from ..worker.fork_client import ForkServerConnection, NotForkedError, connect, decoded, differences, send
 from ..worker.worker_env import fork_server_environment, script_environment
 from .fork_server_process import LOG
@@ -179,7 +179,7 @@ class PreloadedStart(NamedTuple):
         for folder in (cwd, hooks, os.path.join(hooks, "__pycache__")):  # Python would ask the umask
             os.mkdir(folder, 0o700)
         with OpenedCode() as code:
-            keep_file(code, os.path.join(self.folder, "remote.pyz"))
+            link_or_copy(code, os.path.join(self.folder, "remote.pyz"))
             write_hook(code, hooks)
         awaited = supervisor, procfs.start_ticks(supervisor) or 0
         settings = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)

@@ -30,7 +30,7 @@ class Refused(Exception):
         self.remedy = remedy
 
 
-MOST_PATH = 1024  # bytes of the state folder's path: paths below it have to stay within the system's 4096
+MAX_PATH = 1024  # bytes of the state folder's path: paths below it have to stay within the system's 4096
 # Remedies for the errors of a file system that another try will not change.
 REMEDIES = {
     errno.EROFS: "have it mounted for writing",
@@ -54,10 +54,10 @@ def cannot_write(error: OSError, path: str, setting: str = "clusterddp_state") -
     reason = "it is a file" if number == errno.EEXIST else error.strerror or str(error)
     if number == errno.ENOSPC and _has_no_inodes(shown):
         reason += " (no inode is free)"
-    helps = REMEDIES.get(number, "")
+    remedy = REMEDIES.get(number, "")
     if setting:
-        helps += "%sset %s to a folder that can be written" % (", or " if helps else "", setting)
-    return Refused("cannot write %s: %s" % (shown, reason), helps)
+        remedy += "%sset %s to a folder that can be written" % (", or " if remedy else "", setting)
+    return Refused("cannot write %s: %s" % (shown, reason), remedy)
 
 
 def why_unwritable(folder: str) -> Optional[OSError]:
@@ -107,7 +107,7 @@ def state_folder(configured: Optional[str]) -> str:
     """
     if configured:
         folder = os.path.expanduser(configured)
-        if _is_open(folder):
+        if _is_shared(folder):
             folder = os.path.join(folder, "clusterddp-%d" % os.getuid())
     else:
         home = home_folder()
@@ -116,15 +116,15 @@ def state_folder(configured: Optional[str]) -> str:
             folder = "/var/tmp/clusterddp-%d" % os.getuid()  # noqa: S108 - private_folder proves it
         elif not os.path.isdir(home) and not os.access(os.path.dirname(home), os.W_OK):
             raise Refused("the home folder %s is missing" % home, "have it made, or set clusterddp_state")
-    size = len(os.fsencode(folder))
-    if size > MOST_PATH:
-        message = "the state folder's path has %d bytes, and %d are the most: %s…" % (size, MOST_PATH, folder[:80])
+    length = len(os.fsencode(folder))
+    if length > MAX_PATH:
+        message = "the state folder's path has %d bytes, and %d are the most: %s…" % (length, MAX_PATH, folder[:80])
         raise Refused(message, "set clusterddp_state to a shorter path")
     return private_folder(folder, alone=True)  # programs are started from it, by their paths
 
 
-def _is_open(folder: str) -> bool:
-    """Whether others use an existing folder too. Then its mode is left alone, and a folder of our own is made in it."""
+def _is_shared(folder: str) -> bool:
+    """Whether a folder is another user's or open to others: its mode is left alone, and a folder of ours made in it."""
     try:
         info = os.stat(folder)
     except OSError:
@@ -162,7 +162,7 @@ def private_folder(path: str, *, alone: bool = False) -> str:
         if info.st_mode & 0o077:
             _close_to_others(handle)
     except OSError as error:
-        raise _no_folder(path, error) from error
+        raise _folder_refusal(path, error) from error
     finally:
         if handle >= 0:
             os.close(handle)
@@ -170,6 +170,7 @@ def private_folder(path: str, *, alone: bool = False) -> str:
 
 
 def _close_to_others(folder: int) -> None:
+    """Set an open folder's mode to 0700."""
     handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fchmod(handle, 0o700)
@@ -177,7 +178,7 @@ def _close_to_others(folder: int) -> None:
         os.close(handle)
 
 
-def _no_folder(path: str, error: OSError) -> Refused:
+def _folder_refusal(path: str, error: OSError) -> Refused:
     """The refusal for an error of ``open_folder``."""
     if error.errno:
         number = errno.EEXIST if error.errno == errno.ENOTDIR and os.path.lexists(path) else error.errno
@@ -239,7 +240,7 @@ def read_json(path: str) -> Any:
     import json
 
     try:
-        with open(path, encoding="utf-8", opener=_without_waiting) as stream:
+        with open(path, encoding="utf-8", opener=_open_nonblocking) as stream:
             return json.load(stream)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -249,7 +250,7 @@ def read_json(path: str) -> Any:
         raise ValueError("%s is nested too deep" % path) from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     """An ``opener`` that does not block if somebody has put a pipe in the file's place."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -267,19 +268,19 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
     import json
     import zlib
 
-    wanted = json.loads(stream.readline())
+    request = json.loads(stream.readline())
     folder = ""
     try:
-        state = state_folder(wanted["state"])
+        state = state_folder(request["state"])
         folder = private_folder(os.path.join(state, "helper"))
-        handle = _whole(folder, wanted["digest"])
+        handle = _open_verified(folder, request["digest"])
         if handle is None:
             _say(magic + " need")
-            code = zlib.decompress(stream.read(wanted["size"]))
-            if hashlib.sha256(code).hexdigest() != wanted["digest"]:
+            code = zlib.decompress(stream.read(request["size"]))
+            if hashlib.sha256(code).hexdigest() != request["digest"]:
                 raise Refused("the helper came through the connection damaged")
-            write_private("%s/%s.pyz" % (folder, wanted["digest"]), code)
-            handle = _whole(folder, wanted["digest"])
+            write_private("%s/%s.pyz" % (folder, request["digest"]), code)
+            handle = _open_verified(folder, request["digest"])
             if handle is None:
                 raise Refused("what was written to %s reads as something else" % folder, "look at its disk")
     except (Refused, OSError, zlib.error) as error:
@@ -289,20 +290,20 @@ def receive_helper(stream: BinaryIO, magic: str) -> None:
             error = Refused("the helper came through the connection damaged")
         _say("%s refused %s" % (magic, json.dumps({"message": error.message, "remedy": error.remedy})))
         sys.exit(96)
-    own, modules = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex(), None
-    if wanted["byte_code"] == own and wanted["index"]:
+    own_magic, modules = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex(), None
+    if request["byte_code"] == own_magic and request["index"]:
         import marshal
 
-        offset, size = wanted["index"]
+        offset, size = request["index"]
         modules = marshal.loads(os.pread(handle, size, offset))[1]  # noqa: S302 - the whole has the operator's digest
     _note_use(handle)
     _say(magic + " have")
-    path = "%s/%s.pyz" % (folder, wanted["digest"])
+    path = "%s/%s.pyz" % (folder, request["digest"])
     install(handle, path, modules, _sha256())
-    _run(path, state, *([] if wanted["byte_code"] in (None, own) else ["keep"]))
+    _run(path, state, *([] if request["byte_code"] in (None, own_magic) else ["keep"]))
 
 
-def _whole(folder: str, digest: str) -> Optional[int]:
+def _open_verified(folder: str, digest: str) -> Optional[int]:
     """A descriptor of the helper's file if its content has the digest that it is named by; else None."""
     import hashlib
 
@@ -323,8 +324,8 @@ def run_helper(handle: int, name: str, state: str, magic: str) -> None:
     was sent, followed by more where the host has compiled its own file from that code.
     """
     try:
-        own = state_folder(state)
-        folder = private_folder(own + "/helper")
+        state_path = state_folder(state)
+        folder = private_folder(state_path + "/helper")
         path = "%s/%s.pyz" % (folder, name)
         if not os.path.samestat(os.lstat(path), os.fstat(handle)):
             return
@@ -336,7 +337,7 @@ def run_helper(handle: int, name: str, state: str, magic: str) -> None:
     except (Refused, OSError, ImportError):  # receive_helper reports it, and mends a damaged file
         return
     _say(magic + " have")
-    _run(path, own)
+    _run(path, state_path)
 
 
 def _note_use(file: Union[int, str]) -> None:
@@ -358,4 +359,5 @@ def _run(path: str, state: str, *more: str) -> NoReturn:
 
 
 def _say(line: str) -> None:
+    """Write a line to the operator, past Python's buffers."""
     os.write(1, line.encode() + b"\n")

@@ -16,7 +16,7 @@ from .prctl import set_pdeathsig
 
 ANSWER_LIMIT = 1 << 24  # bytes
 OUTPUT_TAIL = 4096  # bytes of a child's output worth keeping for a message
-PATIENCE = 2.0  # seconds that a killed child has to end; one stuck in the kernel (a lost GPU) never does
+KILL_TIMEOUT = 2.0  # seconds that a killed child has to end; one stuck in the kernel (a lost GPU) never does
 
 
 class ChildResult(NamedTuple):
@@ -35,7 +35,7 @@ class ChildResult(NamedTuple):
 class Child:
     """A started child process; several may run at once.
 
-    ``env`` is its whole environment. Its process group is killed ``timeout`` seconds from now. With ``given``, the
+    ``env`` is its whole environment. Its process group is killed ``timeout`` seconds from now. With ``input_data``, the
     child's argv gets two more arguments: the numbers of a descriptor to read those bytes from and of one to write the
     answer to. Without, the answer is the child's stdout. Raises OSError where the program cannot be started.
     """
@@ -47,23 +47,23 @@ class Child:
         env: Dict[str, str],
         timeout: float,
         cwd: Optional[str] = None,
-        given: Optional[bytes] = None,
+        input_data: Optional[bytes] = None,
     ) -> None:
         self._deadline = time.monotonic() + timeout
-        self._given = os.memfd_create("clusterddp-given")
+        self._input = os.memfd_create("clusterddp-input")
         self._answer = os.memfd_create("clusterddp-answer")
         self._output = os.memfd_create("clusterddp-output")
-        asked = given is not None
+        has_input = input_data is not None
         try:
-            _write_all(self._given, given or b"")
+            _write_from_start(self._input, input_data or b"")
             self._process = subprocess.Popen(
-                [*argv, str(self._given), str(self._answer)] if asked else argv,
+                [*argv, str(self._input), str(self._answer)] if has_input else argv,
                 env=env,
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
-                stdout=self._output if asked else self._answer,
+                stdout=self._output if has_input else self._answer,
                 stderr=self._output,
-                pass_fds=(self._given, self._answer) if asked else (),
+                pass_fds=(self._input, self._answer) if has_input else (),
                 start_new_session=True,  # whatever it starts is killed with it when the time runs out
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - an operation's process has one thread
             )
@@ -94,17 +94,17 @@ class Child:
     def _kill(self) -> None:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(PATIENCE)
+            self._process.wait(KILL_TIMEOUT)
         except (ProcessLookupError, subprocess.TimeoutExpired):
-            pass  # it ended between the look and the kill, or the kernel holds it: our process ends soon anyway
+            pass  # it ended between the check and the kill, or the kernel holds it: our process ends soon anyway
 
     def _close(self) -> None:
-        for fd in (self._given, self._answer, self._output):
+        for fd in (self._input, self._answer, self._output):
             os.close(fd)
 
 
 def _sleep_until_end(pid: int, seconds: float) -> None:
-    """Sleep until a child has ended. Popen's own wait with a limit looks every 50 ms, and the child may take 20."""
+    """Sleep until a child has ended. Popen's own wait with a timeout checks every 50 ms, and the child may take 20."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):  # Python 3.8, an older kernel
@@ -121,7 +121,7 @@ def _die_with_parent() -> None:
     set_pdeathsig(signal.SIGKILL)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def _write_from_start(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -6,7 +6,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 from .small_files import text_of
 
 MEMBERSHIP, ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
-_NONE = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
+_UNLIMITED = 1 << 60  # bytes; version 1 writes "no limit" as a number near this machine's largest
 
 
 class CgroupLimits(NamedTuple):
@@ -23,7 +23,7 @@ def limits(membership: str = MEMBERSHIP, root: str = ROOT) -> CgroupLimits:
     return CgroupLimits(
         min((limit for limit, _ in memory), default=None),
         min((left for _, left in memory), default=None),
-        min(_cpus(membership, root), default=None),
+        min(_cpu_limits(membership, root), default=None),
     )
 
 
@@ -34,29 +34,30 @@ def memory_limits(membership: str = MEMBERSHIP, root: str = ROOT) -> List[int]:
 
 def _memory(membership: str, root: str) -> Iterator[Tuple[int, int]]:
     """Each memory limit, and the bytes left of it with the page cache counted as free."""
-    for folder, old in _folders("memory", membership, root):
-        limit = _number(folder + ("/memory.limit_in_bytes" if old else "/memory.max"))
-        if limit is None or limit >= _NONE:
+    for folder, is_v1 in _folders("memory", membership, root):
+        limit = _number(folder + ("/memory.limit_in_bytes" if is_v1 else "/memory.max"))
+        if limit is None or limit >= _UNLIMITED:
             continue
-        used = _number(folder + ("/memory.usage_in_bytes" if old else "/memory.current")) or 0
+        used = _number(folder + ("/memory.usage_in_bytes" if is_v1 else "/memory.current")) or 0
         stat = dict(
             line.split()[:2] for line in text_of(folder + "/memory.stat").splitlines() if len(line.split()) == 2
         )
-        cache = sum(_whole(stat.get(name)) for name in _cached(old))
+        cache = sum(_int_or_zero(stat.get(name)) for name in _cache_fields(is_v1))
         yield limit, max(0, limit - max(0, used - cache))
 
 
-def _cached(old: bool) -> List[str]:
-    return [("total_" if old else "") + name for name in ("inactive_file", "active_file")]
+def _cache_fields(is_v1: bool) -> List[str]:
+    return [("total_" if is_v1 else "") + name for name in ("inactive_file", "active_file")]
 
 
-def _cpus(membership: str, root: str) -> Iterator[int]:
-    for folder, old in _folders("cpu", membership, root):
-        if old:
+def _cpu_limits(membership: str, root: str) -> Iterator[int]:
+    """Each CPU quota, in thousandths of a core."""
+    for folder, is_v1 in _folders("cpu", membership, root):
+        if is_v1:
             fields = [text_of(folder + "/cpu.cfs_quota_us").strip(), text_of(folder + "/cpu.cfs_period_us").strip()]
         else:
             fields = text_of(folder + "/cpu.max").split()
-        if len(fields) == 2 and fields[0].isdigit() and _whole(fields[1]):
+        if len(fields) == 2 and fields[0].isdigit() and _int_or_zero(fields[1]):
             yield int(fields[0]) * 1000 // int(fields[1])
 
 
@@ -79,5 +80,5 @@ def _number(path: str) -> Optional[int]:
     return int(text) if text.isdigit() else None
 
 
-def _whole(text: Optional[str]) -> int:
+def _int_or_zero(text: Optional[str]) -> int:
     return int(text) if text and text.isdigit() else 0

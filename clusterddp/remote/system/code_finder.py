@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable, Container, Dict, Tuple, Union
 
 
-def find_code(stream: "BinaryIO", magic: str, digest: str, index: "Tuple[bytes, int, int, str]") -> None:
+def find_code(stream: "BinaryIO", magic: str, digest: str, byte_code: "Tuple[bytes, int, int, str]") -> None:
     """Run the helper from its zipapp in the state folder, else say ``<magic> unknown`` and run the source sent then.
 
-    The next line of ``stream`` is ``clusterddp_state`` in hex. The zipapp is named by its ``digest``. ``index`` locates
-    its index of byte code (system/indexed_code.py): the magic number of the Python it is for (empty where no byte code
-    is wanted), offset, size, sha256 in hex.
+    The next line of ``stream`` is ``clusterddp_state`` in hex. The zipapp is named by its ``digest``. ``byte_code``
+    locates its index of byte code (system/indexed_code.py): the magic number of the Python it is for (empty where no
+    byte code is wanted), offset, size, sha256 in hex.
     """
     state = bytes.fromhex(stream.readline().decode()).decode()
-    own = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER  # importlib.util's, without its import
+    own_magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER  # importlib.util's, without its import
     candidates = [state, state + "/clusterddp-%d" % os.getuid()]
     if not state:
         candidates = ["/var/tmp/clusterddp-%d" % os.getuid(), os.environ.get("HOME", "") + "/.clusterddp"]  # noqa: S108 - proved by open_private
-    name = digest if index[0] == own else "%s-%s" % (digest, own.hex())
-    for candidate in candidates if index[0] else ():
+    name = digest if byte_code[0] == own_magic else "%s-%s" % (digest, own_magic.hex())
+    for candidate in candidates if byte_code[0] else ():
         try:
             handle, folder = open_private(os.path.expanduser(candidate) + "/helper", name + ".pyz")
-            offset, size, wanted = index[1:] if name == digest else _own_index(handle)
+            offset, size, wanted = byte_code[1:] if name == digest else _own_index(handle)
             text = os.pread(handle, size, offset)
         except OSError:  # not here, damaged, or somebody else may have written it
             continue
@@ -62,13 +62,13 @@ def open_private(path: str, name: str) -> "Tuple[int, str]":
     """
     folder, real = open_folder(path)
     try:
-        around = os.fstat(folder)
+        folder_info = os.fstat(folder)
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     finally:
         os.close(folder)
     info = os.fstat(handle)
-    modes = around.st_mode & 0o170077, info.st_mode & 0o170022
-    if modes != (0o40000, 0o100000) or {around.st_uid, info.st_uid} != {os.getuid()}:
+    modes = folder_info.st_mode & 0o170077, info.st_mode & 0o170022
+    if modes != (0o40000, 0o100000) or {folder_info.st_uid, info.st_uid} != {os.getuid()}:
         os.close(handle)
         raise OSError(0, "may have been written by another user", real + "/" + name)
     return handle, real
@@ -84,58 +84,58 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
     Raises OSError: with number 0 where the way is not safe, else as the system reports it.
     """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    above, names, known = os.open("/", flags), path.split("/"), {0, os.getuid(), os.stat("/").st_uid}
+    parent, names, trusted = os.open("/", flags), path.split("/"), {0, os.getuid(), os.stat("/").st_uid}
     for count, name in enumerate(names[1:], 2):
-        here = "/".join(names[:count])
+        current = "/".join(names[:count])
         try:
             if alone:
-                _check_folder(above, known, os.path.dirname(here))
+                _check_folder(parent, trusted, os.path.dirname(current))
             if make and name:
-                _make_missing(name, above)
-            handle = _enter(name or ".", above, flags, here, known)
+                _make_missing(name, parent)
+            handle = _enter(name or ".", parent, flags, current, trusted)
         finally:
-            os.close(above)
+            os.close(parent)
         if isinstance(handle, str):
             if not links:
-                raise OSError(40, os.strerror(40), here)  # ELOOP
-            target = os.path.normpath(os.path.join(os.path.dirname(here), handle, *names[count:]))
+                raise OSError(40, os.strerror(40), current)  # ELOOP
+            target = os.path.normpath(os.path.join(os.path.dirname(current), handle, *names[count:]))
             return open_folder(target, make and count < len(names), alone, links - 1)
-        above = handle
-    return above, path
+        parent = handle
+    return parent, path
 
 
-def _make_missing(name: str, above: int) -> None:
+def _make_missing(name: str, parent: int) -> None:
     """Make a folder in another, unless the name exists; ``_enter`` checks what it is."""
     try:
-        os.stat(name, dir_fd=above, follow_symlinks=False)
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         try:
-            os.mkdir(name, 0o700, dir_fd=above)
+            os.mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:  # another process of this user has just made it
             return
 
 
-def _enter(name: str, above: int, flags: int, path: str, known: "Container[int]") -> "Union[int, str]":
+def _enter(name: str, parent: int, flags: int, path: str, trusted: "Container[int]") -> "Union[int, str]":
     """Open a folder in another, or return the target of a link."""
     try:
-        return os.open(name, flags | os.O_DIRECTORY, dir_fd=above)  # O_DIRECTORY triggers an automount
+        return os.open(name, flags | os.O_DIRECTORY, dir_fd=parent)  # O_DIRECTORY triggers an automount
     except NotADirectoryError:
-        link = os.open(name, flags, dir_fd=above)
+        link = os.open(name, flags, dir_fd=parent)
     try:
         info = os.fstat(link)
         if info.st_mode & 0o170000 != 0o120000:
             raise OSError(20, os.strerror(20), path)  # ENOTDIR
-        if info.st_uid not in known:
+        if info.st_uid not in trusted:
             raise OSError(0, "is another user's link", path)
         return os.readlink("", dir_fd=link)
     finally:
         os.close(link)
 
 
-def _check_folder(handle: int, known: "Container[int]", path: str) -> None:
+def _check_folder(handle: int, trusted: "Container[int]", path: str) -> None:
     """Raise OSError if anybody but this user and root could rename this user's files in a folder."""
     info, path = os.fstat(handle), path or "/"
-    if info.st_uid not in known:
+    if info.st_uid not in trusted:
         raise OSError(0, "is another user's folder", path)
     writers = info.st_mode & 0o1022  # group, all; and the sticky bit: each may remove only their own files
     if writers & 0o22 and writers < 0o1000 and not (writers == 0o20 and _is_own_group(info.st_gid, handle)):

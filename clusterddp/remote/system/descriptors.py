@@ -50,15 +50,15 @@ class OpenedCode:
 def own_code() -> bytes:
     """The bytes of the zipapp that this process runs from."""
     with OpenedCode() as handle:
-        return whole(handle)
+        return read_whole(handle)
 
 
-def whole(handle: int) -> bytes:
+def read_whole(handle: int) -> bytes:
     """The whole content of an open file."""
     return os.pread(handle, os.fstat(handle).st_size, 0)
 
 
-def keep_file(handle: int, path: str) -> None:
+def link_or_copy(handle: int, path: str) -> None:
     """Hard-link an open file to ``path``, or copy it where a hard link is not possible.
 
     A link takes no space, and the file lasts as long as it has any name. The open file is kept, whatever lies at its
@@ -67,15 +67,15 @@ def keep_file(handle: int, path: str) -> None:
     info = os.fstat(handle)
     if info.st_uid == os.getuid() and not info.st_mode & 0o077:
         try:
-            _give_name(handle, path)
+            _hard_link(handle, path)
         except OSError:  # another file system, one without hard links, too many links, or the file was removed
             pass
         else:
             return
-    write_private(path, whole(handle), durable=False)
+    write_private(path, read_whole(handle), durable=False)
 
 
-def _give_name(handle: int, path: str) -> None:
+def _hard_link(handle: int, path: str) -> None:
     """Hard-link an open file to ``path``; raises OSError where that is not possible."""
     folder = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:  # with a folder Python calls linkat, which follows the kernel's link to what is open

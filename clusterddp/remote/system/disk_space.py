@@ -9,13 +9,13 @@ FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Errors that trying again in a moment does not change: read-only, full, removed, or another user's by now.
 LASTING_ERRNOS = (*FULL_ERRNOS, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # of fallocate(2)
-SUFFIX = ".room"
+RESERVED_SUFFIX = ".room"
 
 
 def reserve_record(path: str, size: int) -> None:
     """Reserve ``size`` bytes for a record to be written at ``path`` later; on a full disk as many as are free."""
     try:
-        handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path + RESERVED_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return
     try:
@@ -28,7 +28,7 @@ def reserve_record(path: str, size: int) -> None:
 
 def write_reserved(path: str, data: bytes) -> None:
     """Write ``path`` into the space reserved for it, without a new disk block; raises OSError."""
-    handle = os.open(path + SUFFIX, os.O_WRONLY | os.O_CLOEXEC)
+    handle = os.open(path + RESERVED_SUFFIX, os.O_WRONLY | os.O_CLOEXEC)
     try:
         if os.pwrite(handle, data, 0) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
@@ -36,13 +36,13 @@ def write_reserved(path: str, data: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    os.rename(path + SUFFIX, path)
+    os.rename(path + RESERVED_SUFFIX, path)
 
 
 def free_reserved(path: str) -> None:
     """Free the space reserved for ``path``."""
     try:
-        os.unlink(path + SUFFIX)
+        os.unlink(path + RESERVED_SUFFIX)
     except FileNotFoundError:
         pass  # it was used
 
@@ -113,7 +113,7 @@ def _fallocate(handle: int, mode: int, offset: int, size: int) -> None:
 def disk_usage(folder: str) -> int:
     """The bytes that removing a folder frees: holes take no space, and files with further names elsewhere free none."""
     total = 0
-    shared: Dict[Tuple[int, int], int] = {}  # how many names in the folder a file has, for files with several names
+    names_found: Dict[Tuple[int, int], int] = {}  # (device, inode) → its names in the folder so far
     for base, _, names in os.walk(folder):
         for name in names:
             try:
@@ -121,7 +121,7 @@ def disk_usage(folder: str) -> int:
             except OSError:  # removed meanwhile
                 continue
             key = info.st_dev, info.st_ino
-            shared[key] = shared.get(key, 0) + 1 if info.st_nlink > 1 else 1
-            if shared[key] == info.st_nlink:
+            names_found[key] = names_found.get(key, 0) + 1 if info.st_nlink > 1 else 1
+            if names_found[key] == info.st_nlink:
                 total += info.st_blocks * 512
     return total

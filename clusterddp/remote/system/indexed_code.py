@@ -40,9 +40,9 @@ class IndexedCode:
         is_package = self._is_package(name)
         if is_package is None:
             return None
-        made: "Any" = type(sys.__spec__)  # importlib.machinery.ModuleSpec, without its import
+        spec_class: "Any" = type(sys.__spec__)  # importlib.machinery.ModuleSpec, without its import
         base = "%s/%s" % (self.path, name.replace(".", "/"))
-        spec = made(name, self, origin=base + ("/__init__.py" if is_package else ".py"))
+        spec = spec_class(name, self, origin=base + ("/__init__.py" if is_package else ".py"))
         spec.has_location = True
         if is_package:
             spec.submodule_search_locations = []  # no path: what is in it, we find

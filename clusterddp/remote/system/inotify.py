@@ -5,11 +5,11 @@ import select
 import time
 
 _MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
-LOOK = 0.02  # seconds between looks without inotify
+POLL_INTERVAL = 0.02  # seconds between two returns of ``wait`` without inotify
 
 
 class FolderWatch:
-    """Wakes when a file is written, made in or moved into the folders; it may wake for nothing or miss a change."""
+    """Waits until a file is written, made in or moved into the folders; it may return early or miss a change."""
 
     def __init__(self, *folders: str) -> None:
         self._handle = _watch(folders)
@@ -20,12 +20,12 @@ class FolderWatch:
     def wait(self, seconds: float) -> None:
         """Return at a change, at the latest after ``seconds``."""
         if self._handle < 0:
-            time.sleep(min(seconds, LOOK))
+            time.sleep(min(seconds, POLL_INTERVAL))
         elif self._poll.poll(seconds * 1000):
             try:
                 os.read(self._handle, 1 << 16)
             except BlockingIOError:
-                pass  # woken for nothing
+                pass  # no event was there
 
     def close(self) -> None:
         """Close the inotify descriptor."""

@@ -8,8 +8,8 @@ from typing import Dict, List, NamedTuple, Optional
 from .bootstrap import Refused
 from .bounded_child import Child
 
-QUICK = 30.0  # seconds for an interpreter that only reports its path and version
-_WHO = (
+START_TIMEOUT = 30.0  # seconds for an interpreter that only reports its path and version
+_REPORT_SCRIPT = (
     "import json, os, sys; os.write(int(sys.argv[2]), json.dumps("
     "[sys.executable, sys.version.split()[0], sys.path]).encode())"
 )
@@ -23,19 +23,19 @@ class Interpreter(NamedTuple):
     path: List[str]  # its sys.path
 
 
-def find_interpreter(wanted: Optional[str], env: Dict[str, str], workdir: Optional[str]) -> Interpreter:
-    """The interpreter with torch, in the environment after the setup: ``wanted``, else ``python``, else ``python3``.
+def find_interpreter(configured: Optional[str], env: Dict[str, str], workdir: Optional[str]) -> Interpreter:
+    """Find the workers' interpreter in the environment after the setup: ``configured``, else ``python``, ``python3``.
 
-    ``wanted`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or without
-    one to the home folder, allowed). Raises Refused if there is none, or it does not run.
+    ``configured`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or
+    without one to the home folder, allowed). Raises Refused if there is none, or it does not run.
     """
-    names = [wanted] if wanted else ["python", "python3"]
+    names = [configured] if configured else ["python", "python3"]
     problem = ""
     for name in names:
         found = locate(name, env, workdir)
         if found is None:
             continue
-        answer = Child([found, "-c", _WHO], env=env, timeout=QUICK, cwd="/", given=b"").answer()
+        answer = Child([found, "-c", _REPORT_SCRIPT], env=env, timeout=START_TIMEOUT, cwd="/", input_data=b"").answer()
         if answer.payload:
             python, version, path = json.loads(answer.payload)
             return Interpreter(str(python) or found, str(version), [str(entry) for entry in path])

@@ -33,14 +33,16 @@ class Memory:
             data = os.pread(self.handle, count * WORD, address)
         except (OSError, OverflowError):
             return ()
-        whole = len(data) // WORD
-        return struct.unpack("%dP" % whole, data[: whole * WORD])
+        count = len(data) // WORD
+        return struct.unpack("%dP" % count, data[: count * WORD])
 
     def text(self, address: int, length: int) -> str:
         """A wide string of ``length`` characters; empty where there is none."""
         try:
             data = os.pread(self.handle, (length + 1) * WCHAR, address) if address else b""
-            return ctypes.wstring_at((ctypes.c_char * len(data)).from_buffer_copy(data)) if data.endswith(END) else ""
+            if not data.endswith(TEXT_END):
+                return ""
+            return ctypes.wstring_at((ctypes.c_char * len(data)).from_buffer_copy(data))
         except (OSError, OverflowError, ValueError):
             return ""
 
@@ -52,30 +54,30 @@ class Memory:
         )
 
 
-END = b"\0" * WCHAR
+TEXT_END = b"\0" * WCHAR
 
 
-def begin_otherwise(script: str, here: str, argv: Sequence[str], folder: str) -> None:
+def replace_argv(script: str, start_folder: str, argv: Sequence[str], folder: str) -> None:
     """Make this starting interpreter run ``argv``: ``python -u SCRIPT …`` or ``python -u -m MODULE …``.
 
-    It was started as ``python -u WORD``, where ``script`` is that WORD, in the folder ``here``; ``folder`` is the
-    present one. ``argv`` includes the interpreter. Raises NotFoundError before anything is changed.
+    It was started as ``python -u WORD`` in ``start_folder``, and ``script`` is that WORD; ``folder`` is the present
+    one. ``argv`` includes the interpreter. Raises NotFoundError before anything is changed.
     """
     memory = Memory()
     try:
         config = _config()
         words = memory.words(config, CONFIG_WORDS)
-        whole: List[str] = [*getattr(sys, "orig_argv", ())]  # since Python 3.10
+        orig_argv: List[str] = [*getattr(sys, "orig_argv", ())]  # since Python 3.10
         files = [at for at, pointer in enumerate(words) if memory.text(pointer, len(script)) == script]
-        path = here + "/" + script  # so that of "/" it begins with two
+        path = start_folder + "/" + script  # so that of "/" it begins with two
         absolute = [at for at, pointer in enumerate(words) if memory.text(pointer, len(path)) == path]
-        lists = [_lists(memory, words, texts) for texts in ([script], whole)]
-        if not whole or len(files) + len(absolute) != 1 or any(len(found) != 1 for found in lists):
+        lists = [_lists(memory, words, texts) for texts in ([script], orig_argv)]
+        if not orig_argv or len(files) + len(absolute) != 1 or any(len(found) != 1 for found in lists):
             raise NotFoundError("its fields were not found")
         (at,) = files or absolute
         if words[at - 1] or words[at - 2] or not at:  # run_module and run_command stand before run_filename
             raise NotFoundError("run_module was not found")
-        runtime = list(_runtime_lists(memory, whole))
+        runtime = list(_runtime_lists(memory, orig_argv))
         if len(runtime) != 1:
             raise NotFoundError("the runtime's own copy was not found")
     finally:
@@ -86,25 +88,30 @@ def begin_otherwise(script: str, here: str, argv: Sequence[str], folder: str) ->
 def _rewrite(
     config: int, at: int, absolute: bool, lists: List[int], runtime: List[int], argv: List[str], folder: str
 ) -> None:
-    rest = argv[2:]  # behind python -u
+    """Write ``argv`` to PyConfig, the runtime's copies at ``runtime``, and sys.
+
+    ``at`` is the offset of run_filename in words, ``lists`` those of argv and orig_argv; ``absolute``: it holds a path.
+    """
+    rest = argv[2:]  # after python -u
     module = rest[0] == "-m"
     own = ["-m", *rest[2:]] if module else rest
     if module:
-        _put(config + (at - 1) * WORD, _wide(rest[1]))
-        _put(config + at * WORD, 0)
+        _write_word(config + (at - 1) * WORD, _allocate_text(rest[1]))
+        _write_word(config + at * WORD, 0)
     else:
         path = rest[0]
         if absolute and not os.path.isabs(path):
             path = folder + "/" + path
-        _put(config + at * WORD, _wide(path))
-    _put_list(config + lists[0] * WORD, own)
+        _write_word(config + at * WORD, _allocate_text(path))
+    _write_list(config + lists[0] * WORD, own)
     for address in (config + lists[1] * WORD, *runtime):
-        _put_list(address, argv)
+        _write_list(address, argv)
     sys.argv[:] = own
     sys.orig_argv[:] = argv  # type: ignore[attr-defined,unused-ignore]
 
 
 def _config() -> int:
+    """The address of this interpreter's PyConfig; raises NotFoundError."""
     api: Any = ctypes.pythonapi
     if not hasattr(api, "_Py_GetConfig"):
         raise NotFoundError("this Python does not tell its configuration")
@@ -134,7 +141,8 @@ def _runtime_lists(memory: Memory, texts: Sequence[str]) -> Iterator[int]:
             return
 
 
-def _raw(size: int) -> int:
+def _allocate(size: int) -> int:
+    """The address of ``size`` new bytes from Python's raw allocator."""
     api: Any = ctypes.pythonapi
     api.PyMem_RawMalloc.restype, api.PyMem_RawMalloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     address = api.PyMem_RawMalloc(size)  # Python frees it as its own
@@ -143,20 +151,22 @@ def _raw(size: int) -> int:
     return int(address)
 
 
-def _wide(text: str) -> int:
+def _allocate_text(text: str) -> int:
+    """The address of a new wide string."""
     buffer = ctypes.create_unicode_buffer(text)
-    address = _raw(ctypes.sizeof(buffer))
+    address = _allocate(ctypes.sizeof(buffer))
     ctypes.memmove(address, buffer, ctypes.sizeof(buffer))
     return address
 
 
-def _put(address: int, value: int) -> None:
+def _write_word(address: int, value: int) -> None:
     ctypes.memmove(address, struct.pack("P", value), WORD)
 
 
-def _put_list(address: int, texts: Sequence[str]) -> None:
-    items = _raw(WORD * max(1, len(texts)))
+def _write_list(address: int, texts: Sequence[str]) -> None:
+    """Write a PyWideStringList: its length, and the address of an array of wide strings."""
+    items = _allocate(WORD * max(1, len(texts)))
     for index, text in enumerate(texts):
-        _put(items + index * WORD, _wide(text))
-    _put(address, len(texts))
-    _put(address + WORD, items)
+        _write_word(items + index * WORD, _allocate_text(text))
+    _write_word(address, len(texts))
+    _write_word(address + WORD, items)

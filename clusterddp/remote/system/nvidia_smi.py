@@ -10,7 +10,7 @@ from .small_files import sorted_names
 TIMEOUT = 30.0  # seconds; without persistence mode each call loads the driver, some seconds on 8 GPUs
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version", "mig.mode.current", "pci.bus_id")
 _APP_FIELDS = ("gpu_uuid", "pid", "used_memory")
-_USUAL_PATHS = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
+_DEFAULT_PATHS = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
 NVIDIA, _AMD = 0x10DE, 0x1002
 _DISPLAY, _ACCELERATOR = 0x03, 0x12
 _VGA = 0x0300
@@ -49,9 +49,9 @@ def start_query(env: Dict[str, str]) -> Query:
     program = find_program(env)
     if program is None:
         return Query(None, None)
-    shape = "--format=csv,noheader,nounits"
-    gpus = Child([program, "--query-gpu=" + ",".join(_FIELDS), shape], env=env, timeout=TIMEOUT)
-    apps = Child([program, "--query-compute-apps=" + ",".join(_APP_FIELDS), shape], env=env, timeout=TIMEOUT)
+    csv_format = "--format=csv,noheader,nounits"
+    gpus = Child([program, "--query-gpu=" + ",".join(_FIELDS), csv_format], env=env, timeout=TIMEOUT)
+    apps = Child([program, "--query-compute-apps=" + ",".join(_APP_FIELDS), csv_format], env=env, timeout=TIMEOUT)
     return Query(gpus, apps)
 
 
@@ -81,7 +81,8 @@ def parse_gpus(text: str) -> List[ListedGpu]:
         if len(cells) != len(_FIELDS) or not cells[0].isdigit() or not cells[1].startswith("GPU-"):
             raise ValueError("nvidia-smi says: " + line.strip()[:200])
         index, uuid, name, total, used, driver, mig, bus = cells
-        gpus.append(ListedGpu(int(index), uuid, name, _number(total), _number(used), driver, mig == "Enabled", bus))
+        sizes = _parse_mib(total), _parse_mib(used)
+        gpus.append(ListedGpu(int(index), uuid, name, *sizes, driver, mig == "Enabled", bus))
     return gpus
 
 
@@ -113,7 +114,7 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
 def find_program(env: Dict[str, str]) -> Optional[str]:
     """The path of nvidia-smi; None where it is not installed."""
     found = shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
-    return found or next((path for path in _USUAL_PATHS if os.access(path, os.X_OK)), None)
+    return found or next((path for path in _DEFAULT_PATHS if os.access(path, os.X_OK)), None)
 
 
 def failure_reason(answer: ChildResult) -> str:
@@ -129,7 +130,7 @@ def _text(answer: ChildResult) -> str:
     return answer.payload.decode("utf-8", "replace")
 
 
-def _number(cell: str) -> Optional[int]:
+def _parse_mib(cell: str) -> Optional[int]:
     return int(cell) if cell.isdigit() else None  # `[N/A]`, `[Not Supported]`
 
 

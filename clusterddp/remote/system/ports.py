@@ -6,11 +6,11 @@ from typing import List, Optional, Sequence
 
 from .bootstrap import Refused
 
-ANY = {socket.AF_INET: "", socket.AF_INET6: "::"}
+ANY_ADDRESS = {socket.AF_INET: "", socket.AF_INET6: "::"}
 
 
-def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.socket]:
-    """Listen on the first ``wanted`` free ports of a range, so that nobody takes them between a test and their use.
+def bind_ports(ports: Sequence[int], count: int, address: str) -> List[socket.socket]:
+    """Listen on the first ``count`` free ports of a range, so that nobody takes them between a test and their use.
 
     ``ports`` are the first and last of the range. A port is free when nobody has it on any address of this machine:
     several nodes may share a machine, and the job's own programs listen on all addresses. Ports whose connections ended
@@ -21,16 +21,16 @@ def bind_ports(ports: Sequence[int], wanted: int, address: str) -> List[socket.s
     bound: List[socket.socket] = []
     for skip_recent in (True, False):
         for port in range(first, last + 1):
-            if len(bound) == wanted:
+            if len(bound) == count:
                 return bound
             listener = _listen(port, address, skip_recent=skip_recent)
             bound += [listener] if listener else []
-    if len(bound) == wanted:
+    if len(bound) == count:
         return bound
     for listener in bound:
         listener.close()
     raise Refused(
-        "no free port in %d-%d for the rendezvous (%d are needed)" % (first, last, wanted),
+        "no free port in %d-%d for the rendezvous (%d are needed)" % (first, last, count),
         "free one, or set clusterddp_ports to another range",
     )
 
@@ -43,7 +43,7 @@ def _listen(port: int, address: str, *, skip_recent: bool) -> Optional[socket.so
     with socket.socket(family, socket.SOCK_STREAM) as claim:  # on all addresses, until we listen on one
         try:
             claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0 if skip_recent else 1)
-            claim.bind((ANY[family], port))
+            claim.bind((ANY_ADDRESS[family], port))
             claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(listener, address, port)
             listener.listen(1024)
@@ -59,4 +59,4 @@ def _bind(listener: socket.socket, address: str, port: int) -> None:
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:
             raise
-        listener.bind((ANY[listener.family], port))
+        listener.bind((ANY_ADDRESS[listener.family], port))

@@ -4,8 +4,8 @@ import os
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 ESTABLISHED, LISTENING = "01", "0A"  # in /proc/net/tcp
-RUN, HOST = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
-DEAD = ("Z", "X")
+RUN_VARIABLE, HOST_VARIABLE = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
+DEAD_STATES = ("Z", "X")
 
 
 class ProcStat(NamedTuple):
@@ -38,7 +38,7 @@ def read_process(pid: int) -> Optional[ProcStat]:
     """
     folder = "/proc/%d" % pid
     fields = stat_fields(folder)
-    if fields and fields[0] in DEAD:
+    if fields and fields[0] in DEAD_STATES:
         folder, state = _living_thread(folder)
         fields = [state, *fields[1:]] if folder else []
     if not fields:
@@ -68,8 +68,8 @@ def run_and_host(process: ProcStat) -> Optional[Tuple[str, str]]:
             entries = stream.read().split(b"\0")
     except OSError:
         return None
-    run = next((entry[len(RUN) :] for entry in entries if entry.startswith(RUN)), b"")
-    host = next((entry[len(HOST) :] for entry in entries if entry.startswith(HOST)), b"")
+    run = next((entry[len(RUN_VARIABLE) :] for entry in entries if entry.startswith(RUN_VARIABLE)), b"")
+    host = next((entry[len(HOST_VARIABLE) :] for entry in entries if entry.startswith(HOST_VARIABLE)), b"")
     return (os.fsdecode(run), os.fsdecode(host)) if run and host else None
 
 
@@ -93,8 +93,8 @@ def writes_below(process: ProcStat, folders: Iterable[str]) -> bool:
 def has_open(folder: str, path: str) -> bool:
     """Whether the process with that folder in /proc has the file ``path`` open."""
     try:
-        own = os.stat(path)
-        return any(_is_open_as("%s/fd/%s" % (folder, name), path, own) for name in os.listdir(folder + "/fd"))
+        wanted_stat = os.stat(path)
+        return any(_is_open_as("%s/fd/%s" % (folder, name), path, wanted_stat) for name in os.listdir(folder + "/fd"))
     except OSError:  # gone, or another user's
         return False
 
@@ -118,7 +118,7 @@ def cwd_below(process: ProcStat, folders: Iterable[str]) -> bool:
 
 
 def command_line(process: ProcStat) -> str:
-    """A process's command line, else its name in brackets; for messages only, since a process can change both."""
+    """A process's command line, else its name in brackets; only for messages, since a process can change both."""
     try:
         with open(process.folder + "/cmdline", "rb") as stream:
             line = stream.read(400).replace(b"\0", b" ").decode(errors="replace").strip()
@@ -192,7 +192,7 @@ def _living_thread(folder: str) -> Tuple[str, str]:
         return "", ""
     for thread in threads:
         fields = stat_fields("%s/task/%s" % (folder, thread))
-        if fields and fields[0] not in DEAD:
+        if fields and fields[0] not in DEAD_STATES:
             return "%s/task/%s" % (folder, thread), fields[0]
     return "", ""
 
@@ -243,7 +243,7 @@ def boot_identity() -> str:
 
 
 def has_handler(pid: int, sig: int) -> bool:
-    """Whether a process has a handler of its own for ``sig``: only then is it safe to send."""
+    """Whether a process handles ``sig``: only then is it safe to send."""
     try:
         with open("/proc/%d/status" % pid) as file:
             for line in file:

@@ -27,11 +27,11 @@ _SCRIPT = (
 )
 
 # Variables that the shell itself changes; the job shall see the session's values.
-_SHELLS_OWN = ("_", "PWD", "OLDPWD", "SHLVL")
+_SHELL_VARIABLES = ("_", "PWD", "OLDPWD", "SHLVL")
 
 # Variables that affect what torch finds; the rest (session ids, ports of this connection) changes each time.
-_BEARING = ("PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LOADEDMODULES")
-_BEARING_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TORCH", "NCCL")
+_DIGEST_VARIABLES = ("PATH", "CONDA_PREFIX", "VIRTUAL_ENV", "LOADEDMODULES")
+_DIGEST_PREFIXES = ("LD_", "PYTHON", "CUDA", "NVIDIA", "HIP", "ROC", "HSA", "TORCH", "NCCL")
 
 
 def setup_environment(lines: Sequence[str], base_env: Mapping[str, str], *, timeout: float = TIMEOUT) -> Dict[str, str]:
@@ -50,8 +50,8 @@ def setup_environment(lines: Sequence[str], base_env: Mapping[str, str], *, time
         )
     if answer.payload[:1] != b"E":
         raise Refused(_failure(lines, answer), "correct clusterddp_setup, run in `bash -l`")
-    env = _parse(answer.payload[1:])
-    for name in _SHELLS_OWN:
+    env = _parse_environment(answer.payload[1:])
+    for name in _SHELL_VARIABLES:
         env.pop(name, None)
         if name in base_env:
             env[name] = base_env[name]
@@ -62,17 +62,18 @@ def environment_digest(env: Mapping[str, str]) -> str:
     """A digest of the variables that affect torch; equal for two sessions of one setup."""
     digest = hashlib.sha256()
     for name in sorted(env):
-        if name in _BEARING or name.startswith(_BEARING_PREFIXES):
+        if name in _DIGEST_VARIABLES or name.startswith(_DIGEST_PREFIXES):
             digest.update(("%s=%s\0" % (name, env[name])).encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:32]
 
 
 def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> ChildResult:
+    """Run the script; its answer is ``F<status> <line>`` for a line that failed, else ``E`` and the environment."""
     text = "\n".join(lines) + "\n"
     argv: List[str] = ["bash", "-l", "-c", _SCRIPT, "clusterddp-setup"]
     try:
-        given = text.encode("utf-8", "surrogateescape")
-        return Child(argv, env=env, timeout=timeout, cwd=os.path.expanduser("~"), given=given).answer()
+        data = text.encode("utf-8", "surrogateescape")
+        return Child(argv, env=env, timeout=timeout, cwd=os.path.expanduser("~"), input_data=data).answer()
     except FileNotFoundError as error:
         raise Refused(
             "the setup lines need bash: %s" % error, "install bash on the host, or remove clusterddp_setup"
@@ -93,7 +94,8 @@ def _failure(lines: Sequence[str], answer: ChildResult) -> str:
     return "setup line `%s` failed with status %s%s" % (line.strip()[:200], status, tail)
 
 
-def _parse(block: bytes) -> Dict[str, str]:
+def _parse_environment(block: bytes) -> Dict[str, str]:
+    """Parse the output of ``env -0``."""
     env = {}
     for entry in block.split(b"\0"):
         name, equals, value = entry.partition(b"=")

@@ -6,11 +6,11 @@ import stat
 from typing import List, Union
 
 
-def text_of(path: str, most: int = -1) -> str:
-    """A file's text, at most ``most`` characters of it; empty where it cannot be read."""
+def text_of(path: str, max_chars: int = -1) -> str:
+    """A file's text, at most ``max_chars`` characters of it; empty where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(most)
+            return file.read(max_chars)
     except OSError:  # it is missing, or an entry in /sys that is not in use
         return ""
 
@@ -23,7 +23,7 @@ def sorted_names(folder: str) -> List[str]:
         return []
 
 
-def without_waiting(path: Union[str, bytes], flags: int) -> int:
+def open_regular(path: Union[str, bytes], flags: int) -> int:
     """Open, as an ``opener``, a file that others may have put there: follow no link, and do not block on a pipe.
 
     Raises OSError if it is not a regular file.

@@ -10,7 +10,7 @@ class UnprovenConnections:
     """The connections that have not authenticated yet, at most ``most`` at once; may be used from any thread."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._limit = most
         self._lock = threading.Lock()
         self._connections: "OrderedDict[socket.socket, None]" = OrderedDict()
 
@@ -18,7 +18,7 @@ class UnprovenConnections:
         """Count a new connection, and end the oldest where the limit is exceeded."""
         with self._lock:
             self._connections[connection] = None
-            if len(self._connections) > self._most:
+            if len(self._connections) > self._limit:
                 end_connection(self._connections.popitem(last=False)[0])
 
     def discard(self, connection: socket.socket) -> None:

@@ -22,7 +22,7 @@ from typing import Optional
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
-from ..system.small_files import without_waiting
+from ..system.small_files import open_regular
 from .lock_owner import LockOwner, last_heartbeat, owner_of
 
 LIVE_FOLDER = b".clusterddp-live"
@@ -159,7 +159,7 @@ def folder_id(root: bytes) -> Optional[str]:
     """Return the random id of a workdir; None if no sync has been there."""
     path = os.path.join(root, LIVE_FOLDER, b"id")
     try:
-        with open(path, encoding="ascii", errors="replace", opener=without_waiting) as stream:
+        with open(path, encoding="ascii", errors="replace", opener=open_regular) as stream:
             return stream.read(64)
     except (FileNotFoundError, NotADirectoryError):
         return None

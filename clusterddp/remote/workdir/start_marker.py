@@ -10,7 +10,7 @@ import os
 from typing import Any, Iterable, List, NamedTuple, Optional
 
 from ..shared.workdir.manifest import as_text
-from ..system.small_files import without_waiting
+from ..system.small_files import open_regular
 from .folder_lock import LIVE_FOLDER
 
 _PREFIX = b"start."
@@ -54,7 +54,7 @@ def start_of(root: bytes, run: str) -> Optional[RunBegin]:
 def _live_at_start(root: bytes, run: str) -> List[str]:
     """The runs that were live in the workdir at this run's start, as its mark lists them."""
     try:
-        with open(os.path.join(root, LIVE_FOLDER, _PREFIX + os.fsencode(run)), "rb", opener=without_waiting) as stream:
+        with open(os.path.join(root, LIVE_FOLDER, _PREFIX + os.fsencode(run)), "rb", opener=open_regular) as stream:
             listed: Any = json.loads(stream.read(1 << 16))
     except (OSError, ValueError, RecursionError):  # others may write in the folder
         return []

@@ -17,7 +17,7 @@ from ..shared.wire.chunks import digest_of, is_digest
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
 from ..system.bootstrap import read_json, write_private
-from ..system.small_files import without_waiting
+from ..system.small_files import open_regular
 from .folder_lock import LIVE_FOLDER
 from .stat_cache import KnownFiles, StatCache, read_stat_cache, write_stat_cache
 from .verify import VerifiedFiles, prove
@@ -97,7 +97,7 @@ class SyncRecord:
     def manifest(self, digest: str) -> bytes:
         """The bytes of a manifest that was sent here; empty where it is missing or damaged."""
         try:
-            with open(self._path(MANIFEST + on_disk(digest)), "rb", opener=without_waiting) as stream:
+            with open(self._path(MANIFEST + on_disk(digest)), "rb", opener=open_regular) as stream:
                 data = stream.read()
         except (OSError, ValueError):
             return b""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterddp.remote.helper.own_code import keep
+from clusterddp.remote.helper.own_code import compile_code
 from clusterddp.remote.shared.code.code_archive import archive, is_whole
 from clusterddp.remote.system import code_finder, indexed_code
 
@@ -37,32 +37,32 @@ def index_of(path: Path) -> tuple[int, int, str]:
 
 
 def test_it_is_found_by_its_last_bytes_and_made_once(sent: Path) -> None:
-    keep(str(sent))
+    compile_code(str(sent))
     (own,) = made(sent)
     code = own.read_bytes()
     offset, size, digest = index_of(own)
     assert is_whole(code)
     assert code_finder._sha256()(code[offset : offset + size]).hexdigest() == digest
     time = own.stat().st_mtime_ns
-    keep(str(sent))
+    compile_code(str(sent))
     assert own.stat().st_mtime_ns == time
 
 
 @pytest.mark.parametrize("size", [0, 1, 79, 80, 200])
 def test_what_is_damaged_is_no_index(sent: Path, size: int) -> None:
-    keep(str(sent))
+    compile_code(str(sent))
     (own,) = made(sent)
     own.write_bytes(own.read_bytes()[:size])
     with pytest.raises(OSError, match=r"^$|Invalid"):
         index_of(own)
-    keep(str(sent))
+    compile_code(str(sent))
     assert is_whole(own.read_bytes())
 
 
 def test_two_do_not_make_it_at_once(sent: Path) -> None:
     handle = os.open(sent.parent, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    keep(str(sent))
+    compile_code(str(sent))
     os.close(handle)
     assert made(sent) == []
 
@@ -75,5 +75,5 @@ def test_nothing_is_left_where_all_was_removed_meanwhile(sent: Path, monkeypatch
         return read(folder)
 
     monkeypatch.setattr(os, "statvfs", remove)
-    keep(str(sent))
+    compile_code(str(sent))
     assert not sent.parent.parent.exists()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.system.descriptors import keep_file
+from clusterddp.remote.system.descriptors import link_or_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def handle(code: Path) -> Iterator[int]:
 
 def test_it_is_the_same_file_and_stays_when_the_other_name_goes(tmp_path: Path, code: Path, handle: int) -> None:
     kept = tmp_path / "kept"
-    keep_file(handle, str(kept))
+    link_or_copy(handle, str(kept))
     assert os.path.samestat(kept.stat(), code.stat())
     code.unlink()
     assert kept.read_bytes() == b"ours"
@@ -39,14 +39,14 @@ def test_it_is_the_same_file_and_stays_when_the_other_name_goes(tmp_path: Path, 
 def test_it_is_the_open_file_whatever_lies_at_its_path_by_now(tmp_path: Path, code: Path, handle: int) -> None:
     (tmp_path / "theirs").write_bytes(b"theirs")
     (tmp_path / "theirs").replace(code)
-    keep_file(handle, str(tmp_path / "kept"))
+    link_or_copy(handle, str(tmp_path / "kept"))
     assert (tmp_path / "kept").read_bytes() == b"ours"
     assert code.read_bytes() == b"theirs"
 
 
 def test_a_file_without_any_name_is_copied(tmp_path: Path, code: Path, handle: int) -> None:
     code.unlink()
-    keep_file(handle, str(tmp_path / "kept"))
+    link_or_copy(handle, str(tmp_path / "kept"))
     assert (tmp_path / "kept").read_bytes() == b"ours"
 
 
@@ -55,7 +55,7 @@ def test_one_that_others_may_read_or_write_is_copied_for_us_alone(
     tmp_path: Path, code: Path, handle: int, mode: int
 ) -> None:
     code.chmod(mode)
-    keep_file(handle, str(tmp_path / "kept"))
+    link_or_copy(handle, str(tmp_path / "kept"))
     assert not os.path.samestat((tmp_path / "kept").stat(), code.stat())
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o600
 
@@ -67,14 +67,14 @@ def test_where_the_file_system_gives_it_no_other_name_it_is_copied(
         raise PermissionError
 
     monkeypatch.setattr(os, "link", no_links)
-    keep_file(handle, str(tmp_path / "kept"))
+    link_or_copy(handle, str(tmp_path / "kept"))
     assert (tmp_path / "kept").read_bytes() == b"ours"
 
 
 def test_what_stands_in_the_way_is_replaced_whole(tmp_path: Path, handle: int) -> None:
     (tmp_path / "elsewhere").write_bytes(b"another's")
     (tmp_path / "kept").symlink_to(tmp_path / "elsewhere")
-    keep_file(handle, str(tmp_path / "kept"))
+    link_or_copy(handle, str(tmp_path / "kept"))
     assert (tmp_path / "kept").read_bytes() == b"ours"
     assert not (tmp_path / "kept").is_symlink()
     assert (tmp_path / "elsewhere").read_bytes() == b"another's"
