@@ -19,11 +19,11 @@ from ..shared.schema.record import parsed, read_record, written
 from .dial import OK, WRONG_NONCE
 from .reachability import bind_range, dial_all
 
-WARM_UP = 0.1  # seconds not counted
-WINDOW = 0.4  # seconds counted
-PATIENCE = 4.0  # seconds for a connection, and for an answer after its window
+WARM_UP_SECONDS = 0.1  # seconds not counted
+MEASURE_SECONDS = 0.4  # seconds counted
+TIMEOUT = 4.0  # seconds for a connection, and for an answer after its window
 PIECE = 1 << 20
-MOST_ANSWER = 200  # bytes
+MAX_ANSWER = 200  # bytes
 
 
 def drain(request: Request) -> Dict[str, Any]:
@@ -42,7 +42,7 @@ def drain(request: Request) -> Dict[str, Any]:
                 connection, _ = listener.accept()
             except OSError:
                 continue  # the caller left in the queue
-            threading.Thread(target=_serve, args=(connection, nonce), daemon=True).start()
+            threading.Thread(target=_answer_caller, args=(connection, nonce), daemon=True).start()
     return {}
 
 
@@ -52,23 +52,24 @@ def pour(request: Request) -> Dict[str, Any]:
     Takes a ``PourRequest``, returns a ``Throughput`` (shared/probes/network_records.py).
     """
     target = request.read_args(PourRequest)
-    result = dial_all([DialTarget(*target)], PATIENCE)[0].word
+    result = dial_all([DialTarget(*target)], TIMEOUT)[0].word
     try:
-        counted = _pour(target) if result == OK else None
+        counted = _send_until_counted(target) if result == OK else None
     except (OSError, ValueError) as error:
         counted, result = None, str(error) or type(error).__name__
     return written(Throughput(counted, None if counted else WRONG_NONCE if result == OK else result))
 
 
-def _serve(connection: socket.socket, nonce: bytes) -> None:
+def _answer_caller(connection: socket.socket, nonce: bytes) -> None:
+    """Send the nonce to a caller, count what it sends, and send the count."""
     try:
         with connection:
-            connection.settimeout(PATIENCE)
+            connection.settimeout(TIMEOUT)
             connection.sendall(nonce)
             counted = _count(connection)
-            connection.settimeout(PATIENCE)
+            connection.settimeout(TIMEOUT)
             connection.sendall(json.dumps(written(counted)).encode() + b"\n")
-            _until_it_leaves(connection)
+            _drain_until_closed(connection)
     except (OSError, EOFError):
         pass  # the caller sees it; a mere dial closes after the nonce
 
@@ -80,7 +81,7 @@ def _count(connection: socket.socket) -> ByteCount:
     if not connection.recv_into(space, 1):
         raise EOFError
     began = time.monotonic_ns()
-    counted_from, until = began + int(WARM_UP * 1e9), began + int((WARM_UP + WINDOW) * 1e9)
+    counted_from, until = began + int(WARM_UP_SECONDS * 1e9), began + int((WARM_UP_SECONDS + MEASURE_SECONDS) * 1e9)
     total = start = 0
     now = began
     while now < until:
@@ -99,50 +100,52 @@ def _count(connection: socket.socket) -> ByteCount:
     return ByteCount(total, max(1, now - (start or counted_from)))
 
 
-def _until_it_leaves(connection: socket.socket) -> None:
+def _drain_until_closed(connection: socket.socket) -> None:
     """Read until the sender closes: closing with unread bytes would reset the connection and lose the answer."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     space = bytearray(PIECE)
     while time.monotonic() < deadline and connection.recv_into(space, PIECE, socket.MSG_TRUNC):
         pass
 
 
-def _pour(target: PourRequest) -> Optional[ByteCount]:
+def _send_until_counted(target: PourRequest) -> Optional[ByteCount]:
     """The receiver's count; None where another program answers at that port. Raises OSError or ValueError."""
-    nonce, there = target.nonce.encode(), (target.address, target.port)
-    with socket.create_connection(there, PATIENCE) as connection, selectors.DefaultSelector() as selector:
+    nonce, address = target.nonce.encode(), (target.address, target.port)
+    with socket.create_connection(address, TIMEOUT) as connection, selectors.DefaultSelector() as selector:
         # Data left in buffers at the end must not distort the next measurement.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        if _read(connection, len(nonce)) != nonce:
+        if _receive_nonce(connection, len(nonce)) != nonce:
             return None
         connection.setblocking(False)
         selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
         piece = memoryview(os.urandom(PIECE))  # random, so that nothing on the way compresses it
-        heard = b""
-        deadline = time.monotonic() + WARM_UP + WINDOW + PATIENCE
-        while not heard.endswith(b"\n"):
-            if len(heard) > MOST_ANSWER:
+        answer = b""
+        deadline = time.monotonic() + WARM_UP_SECONDS + MEASURE_SECONDS + TIMEOUT
+        while not answer.endswith(b"\n"):
+            if len(answer) > MAX_ANSWER:
                 raise ValueError("its answer is too long")
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if time.monotonic() >= deadline:
                 raise OSError("timeout")
             for _, events in ready:
                 if events & selectors.EVENT_READ:
-                    heard += _some(connection)
+                    answer += _receive(connection)
                 elif events & selectors.EVENT_WRITE:
                     connection.send(piece)
-    counted = parsed(heard, lambda data: read_record(ByteCount, data, "its count"))
+    counted = parsed(answer, lambda data: read_record(ByteCount, data, "its count"))
     return counted._replace(ns=max(1, counted.ns))
 
 
-def _some(connection: socket.socket) -> bytes:
-    data = connection.recv(MOST_ANSWER)
+def _receive(connection: socket.socket) -> bytes:
+    """Read some bytes; raises OSError at the end of the stream."""
+    data = connection.recv(MAX_ANSWER)
     if not data:
         raise OSError("the other end left")
     return data
 
 
-def _read(connection: socket.socket, size: int) -> bytes:
+def _receive_nonce(connection: socket.socket, size: int) -> bytes:
+    """Read ``size`` bytes, or fewer if the stream ends."""
     data = b""
     while len(data) < size:
         more = connection.recv(size - len(data))

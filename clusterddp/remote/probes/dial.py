@@ -16,10 +16,10 @@ from typing import NamedTuple, Optional
 from ..shared.probes.network_records import DialResult, DialTarget
 
 NONCE_LIMIT = 64  # bytes
-ECHO = 16  # bytes of a small message
-MOST_ECHOES = 1000  # small messages of one dial
-LARGEST = 1 << 20  # bytes of a message that a listener accepts
-HEAD = struct.Struct("!I")
+SMALL_MESSAGE = 16  # bytes of a small message
+MAX_ECHOES = 1000  # small messages of one dial
+MAX_MESSAGE = 1 << 20  # bytes of a message that a listener accepts
+LENGTH = struct.Struct("!I")  # before each message: its size in bytes
 
 OK, REFUSED, TIMEOUT, NO_ROUTE, WRONG_NONCE = "ok", "refused", "timeout", "no route", "wrong nonce"
 BLACK_HOLE, NO_DATA = "black hole", "no data"
@@ -48,11 +48,13 @@ class Dial:
         self.socket = socket.socket()
         self._target, self._nonce = target, target.nonce.encode()
         self._timeout = timeout
-        self._heard: Optional[bytearray] = None  # None until connected
-        self._left = [ECHO] * target.echoes + ([target.bulk] if target.bulk else [])  # messages to be sent
+        self._received: Optional[bytearray] = None  # None until connected
+        # sizes of the messages that are still to be answered
+        self._remaining = [SMALL_MESSAGE] * target.echoes + ([target.bulk] if target.bulk else [])
         self._sending = memoryview(b"")
-        self._bulk: Optional[bool] = None
-        self._large, self._acked = False, 0  # whether the large message is under way; bytes that had arrived before it
+        self._large_passed: Optional[bool] = None  # None until known
+        self._is_large_sent = False
+        self._acked_before_large = 0  # bytes that the other side's kernel had acknowledged before the large message
 
     def start(self) -> Optional[str]:
         """Begin to connect; returns the result where it fails at once."""
@@ -78,83 +80,87 @@ class Dial:
         return result
 
     def give_up(self) -> str:
-        """The result of a dial that timed out."""
-        if self._heard is None:
+        """The result of a dial that timed out; a large message is lost if the kernel there acknowledged none of it."""
+        if self._received is None:
             return TIMEOUT
         if not self.proven:
             return NO_DATA
         info = tcp_info(self.socket)
-        if not self._large:
+        if not self._is_large_sent:
             return NO_DATA if info.unacked else OK  # all arrived: only the program there is slow
-        if info.acked > self._acked or not info.sent:
+        if info.acked > self._acked_before_large or not info.sent:
             return OK  # some of it arrived: the link is slow, or the program
-        self._bulk = False
+        self._large_passed = False
         return BLACK_HOLE
 
     def answer(self, result: str) -> DialResult:
         """The operation's answer, with the kernel's figures."""
-        info = tcp_info(self.socket) if self._heard is not None else TcpInfo()
-        return DialResult(word=result, rtt_us=info.rtt_us, bulk=self._bulk, sent=info.sent, resent=info.resent)
+        info = tcp_info(self.socket) if self._received is not None else TcpInfo()
+        return DialResult(word=result, rtt_us=info.rtt_us, bulk=self._large_passed, sent=info.sent, resent=info.resent)
 
     def _step(self, selector: selectors.BaseSelector) -> Optional[str]:
-        if self._heard is None:
+        """Go on from the present stage: connecting, sending, reading the nonce, reading an answer."""
+        if self._received is None:
             result = _result_of(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
             if result is None:
-                self._heard = bytearray()
+                self._received = bytearray()
                 selector.modify(self.socket, selectors.EVENT_READ, self)
             return result
         if self._sending:
-            self._send(selector)
+            self._continue_sending(selector)
             return None
         if not self.proven:
-            return self._prove(selector, self._heard)
-        return self._hear(selector, self._heard)
+            return self._check_nonce(selector, self._received)
+        return self._receive_answer(selector, self._received)
 
-    def _prove(self, selector: selectors.BaseSelector, heard: bytearray) -> Optional[str]:
+    def _check_nonce(self, selector: selectors.BaseSelector, received: bytearray) -> Optional[str]:
+        """Compare what the listener sent with the nonce; when all of it has come, send the first message."""
         data = self.socket.recv(NONCE_LIMIT)
-        heard += data
-        if bytes(heard) == self._nonce:
+        received += data
+        if bytes(received) == self._nonce:
             self.proven = True
-            heard.clear()
-            return self._say(selector)
-        return None if data and self._nonce.startswith(bytes(heard)) else WRONG_NONCE
+            received.clear()
+            return self._send_next(selector)
+        return None if data and self._nonce.startswith(bytes(received)) else WRONG_NONCE
 
-    def _say(self, selector: selectors.BaseSelector) -> Optional[str]:
+    def _send_next(self, selector: selectors.BaseSelector) -> Optional[str]:
         """Send the next message; returns ``ok`` when none is left."""
-        if not self._left:
+        if not self._remaining:
             return OK
         self.until = time.monotonic() + self._timeout  # measuring gets a timeout of its own
-        self._large = self._left == [self._target.bulk]
-        if self._large:
-            self._acked = tcp_info(self.socket).acked
+        self._is_large_sent = self._remaining == [self._target.bulk]
+        if self._is_large_sent:
+            self._acked_before_large = tcp_info(self.socket).acked
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sending = memoryview(HEAD.pack(self._left[0]) + bytes(self._left[0]))
-        self._send(selector)
+        self._sending = memoryview(LENGTH.pack(self._remaining[0]) + bytes(self._remaining[0]))
+        self._continue_sending(selector)
         return None
 
-    def _send(self, selector: selectors.BaseSelector) -> None:
+    def _continue_sending(self, selector: selectors.BaseSelector) -> None:
+        """Send as much of the present message as the socket takes, and wait to send the rest or for the answer."""
         try:
             self._sending = self._sending[self.socket.send(self._sending) :]
         except BlockingIOError:
             pass  # the selector reports when there is buffer space again
-        wanted = selectors.EVENT_WRITE if self._sending else selectors.EVENT_READ
-        if selector.get_key(self.socket).events != wanted:
-            selector.modify(self.socket, wanted, self)
+        events = selectors.EVENT_WRITE if self._sending else selectors.EVENT_READ
+        if selector.get_key(self.socket).events != events:
+            selector.modify(self.socket, events, self)
 
-    def _hear(self, selector: selectors.BaseSelector, heard: bytearray) -> Optional[str]:
-        data = self.socket.recv(HEAD.size)
+    def _receive_answer(self, selector: selectors.BaseSelector, received: bytearray) -> Optional[str]:
+        """Read the answer to a message, its length; then send the next."""
+        data = self.socket.recv(LENGTH.size)
         if not data:
             return REFUSED  # a device between the hosts closed the connection
-        heard += data
-        if len(heard) < HEAD.size:
+        received += data
+        if len(received) < LENGTH.size:
             return None
-        size = self._left.pop(0)
-        if HEAD.unpack(heard)[0] != size:
+        size = self._remaining.pop(0)
+        if LENGTH.unpack(received)[0] != size:
             return WRONG_NONCE
-        heard.clear()
+        received.clear()
         if size == self._target.bulk:
-            self._bulk = True
-        return self._say(selector)
+            self._large_passed = True
+        return self._send_next(selector)
 
 
 def tcp_info(connection: socket.socket) -> TcpInfo:

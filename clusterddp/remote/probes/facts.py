@@ -50,15 +50,15 @@ def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
         "visible_devices": visible,
         "omp_num_threads": env.get("OMP_NUM_THREADS"),
         "env_digest": environment_digest(env),
-        "environment": _telling(env),
+        "environment": _communication_variables(env),
         "settings": settings(env, home_folder()),
         "folder_variables": folder_variables(env),
     }
-    found.update(_python_facts(asked, state, env, _depends(asked, env, gpus, visible, str(pci))))
+    found.update(_python_facts(asked, state, env, _cache_dependencies(asked, env, gpus, visible, str(pci))))
     return dict(found, time_ns=time.time_ns())
 
 
-def _telling(env: Dict[str, str]) -> Dict[str, str]:
+def _communication_variables(env: Dict[str, str]) -> Dict[str, str]:
     """The variables that torchrun, NCCL and gloo read; none of them holds a secret."""
     from ..shared.run.node_env import STALE_PREFIXES, STALE_VARIABLES
 
@@ -75,7 +75,7 @@ def _addresses() -> List[interfaces.InterfaceAddress]:
         raise Refused("the network interfaces cannot be listed: %s" % error) from error
 
 
-def _depends(
+def _cache_dependencies(
     asked: FactsRequest, env: Dict[str, str], gpus: List[nvidia_smi.ListedGpu], devices: Optional[str], bus: str
 ) -> List[str]:
     """What torch's answer depends on besides its installation; for ``alike`` GPUs, only their number and models.
@@ -88,7 +88,7 @@ def _depends(
         return [environment_digest(env), *asked.job.setup, *given, *visible, bus]
     others = {name: value for name, value in env.items() if name not in _VISIBLE}
     models = sorted("%s %s %s" % (gpu.name, gpu.driver, gpu.mig) for gpu in gpus)
-    chosen = "all" if devices is None else str(len([one for one in devices.split(",") if one]))
+    chosen = "all" if devices is None else str(len([device for device in devices.split(",") if device]))
     return [environment_digest(others), *asked.job.setup, *given, *models, chosen, bus]
 
 

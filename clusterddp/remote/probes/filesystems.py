@@ -11,17 +11,17 @@ from typing import Dict
 from ..shared.probes.health_records import FolderDisk, Write
 from ..system.bootstrap import NETWORK_FILESYSTEMS, filesystem_type
 
-PIECE = 4096  # bytes of the file that is written for a test
-MOST_LOCKS = 50
+TEST_SIZE = 4096  # bytes of the file that is written for a test
+MAX_LOCKS = 50
 
 
-def folder(path: str) -> FolderDisk:
+def describe_folder(path: str) -> FolderDisk:
     """The file system of a folder, or of its nearest parent that exists."""
-    here = standing(path)
+    existing = nearest_folder(path)
     try:
-        info, kind = os.statvfs(here), filesystem_type(here)
+        info, kind = os.statvfs(existing), filesystem_type(existing)
     except OSError as error:
-        return no_folder(path, str(error))
+        return unknown_folder(path, str(error))
     return FolderDisk(
         path=path,
         filesystem=kind,
@@ -30,16 +30,16 @@ def folder(path: str) -> FolderDisk:
         free_bytes=info.f_bavail * info.f_frsize,
         inodes=info.f_files,
         free_inodes=info.f_favail,
-        writable=os.access(here, os.W_OK | os.X_OK) and not info.f_flag & os.ST_RDONLY,
+        writable=os.access(existing, os.W_OK | os.X_OK) and not info.f_flag & os.ST_RDONLY,
     )
 
 
-def no_folder(path: str, error: str) -> FolderDisk:
+def unknown_folder(path: str, error: str) -> FolderDisk:
     """The answer for a folder that could not be inspected."""
     return FolderDisk(path=path, writable=False, error=error)
 
 
-def standing(path: str) -> str:
+def nearest_folder(path: str) -> str:
     """The folder itself, or its nearest parent that exists."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
@@ -48,13 +48,13 @@ def standing(path: str) -> str:
 
 def try_write(path: str) -> Write:
     """Test writing a small file: how long it took until it was on disk; nothing of it stays."""
-    name = os.path.join(standing(path), ".clusterddp-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
+    name = os.path.join(nearest_folder(path), ".clusterddp-try-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     begin = time.monotonic()
     try:
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.unlink(name)  # at once: a process killed in a write that hangs leaves nothing behind
-            os.write(handle, bytes(PIECE))
+            os.write(handle, bytes(TEST_SIZE))
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -73,4 +73,4 @@ def extension_locks(path: str) -> Dict[str, int]:
                 found[lock] = max(0, int(now - os.stat(lock).st_mtime))
             except OSError:
                 continue  # the extension has just been built
-    return dict(sorted(found.items())[:MOST_LOCKS])
+    return dict(sorted(found.items())[:MAX_LOCKS])

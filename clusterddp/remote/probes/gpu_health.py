@@ -13,10 +13,10 @@ from . import nvidia_smi_xml
 from .torch_gpus import try_gpus
 from .xids import KernelLog
 
-QUICK = 10.0  # seconds that systemctl may take
+SYSTEMCTL_TIMEOUT = 10.0  # seconds that systemctl may take
 PCI = "/sys/bus/pci/devices"
 _BRIDGE, _MELLANOX = 0x0680, 0x15B3
-# NCCL looks at these to know whether a network card may reach a GPU's memory.
+# NCCL looks at these to know whether a network adapter may reach a GPU's memory.
 _PEER_MEMORY = (
     "/sys/module/nvidia_peermem/version",
     "/sys/kernel/mm/memory_peers/nv_mem/version",
@@ -39,7 +39,7 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     smoke_test = try_gpus(asked, session)
     listed, error = _cards(cards)
     states, links_error = _links(links)
-    seen = log.xids()
+    kernel_xids = log.xids()
     direct = direct_access()
     return written(
         GpuHealth(
@@ -47,10 +47,10 @@ def gpu_health(request: Request) -> Dict[str, Any]:
             error=error,
             links=states,
             links_error=links_error,
-            xids=seen.xids,
-            xids_error=seen.error,
+            xids=kernel_xids.xids,
+            xids_error=kernel_xids.error,
             switches=switches(),
-            fabric_manager=_state(manager),
+            fabric_manager=_service_state(manager),
             peer_memory=direct.peer_memory,
             open_driver=direct.open_driver,
             mellanox=direct.mellanox,
@@ -60,11 +60,11 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     )
 
 
-def _cards(asked: Optional[Child]) -> Tuple[List[Card], Optional[str]]:
+def _cards(child: Optional[Child]) -> Tuple[List[Card], Optional[str]]:
     """The GPUs, and why nvidia-smi reports none."""
-    if asked is None:
+    if child is None:
         return [], "no nvidia-smi on this host"
-    answer = asked.answer()
+    answer = child.answer()
     if answer.status != 0:
         return [], nvidia_smi.failure_reason(answer)
     try:
@@ -73,32 +73,34 @@ def _cards(asked: Optional[Child]) -> Tuple[List[Card], Optional[str]]:
         return [], str(error)[:300]
 
 
-def _links(asked: Optional[Child]) -> Tuple[Dict[str, Tuple[int, int]], Optional[str]]:
+def _links(child: Optional[Child]) -> Tuple[Dict[str, Tuple[int, int]], Optional[str]]:
     """NVLink states, and why they are unknown; none where nvidia-smi fails, as it does for cards without NVLink."""
-    if asked is None:
+    if child is None:
         return {}, None
-    answer = asked.answer()
+    answer = child.answer()
     links = nvidia_smi_xml.parse_links(answer.payload.decode("utf-8", "replace"))
     return links, nvidia_smi.failure_reason(answer) if answer.status is None else None
 
 
 def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
+    """Start asking systemd for the state of NVIDIA's fabric manager; None without systemd."""
     try:
-        return Child(["systemctl", "is-active", "nvidia-fabricmanager"], env=env, timeout=QUICK)
+        return Child(["systemctl", "is-active", "nvidia-fabricmanager"], env=env, timeout=SYSTEMCTL_TIMEOUT)
     except OSError:  # no systemd on this host
         return None
 
 
-def _state(asked: Optional[Child]) -> Optional[str]:
+def _service_state(child: Optional[Child]) -> Optional[str]:
     """The systemd state of a service, such as ``active``; None without systemd."""
-    state = asked.answer().payload.decode("utf-8", "replace").strip() if asked else ""
+    state = child.answer().payload.decode("utf-8", "replace").strip() if child else ""
     return state[:40] or None
 
 
 def switches(root: str = PCI) -> int:
     """How many NVSwitches are on the PCI bus."""
-    own = [device for device in sorted_names(root) if nvidia_smi.read_hex(root, device, "vendor") == nvidia_smi.NVIDIA]
-    return sum(nvidia_smi.read_hex(root, device, "class") >> 8 == _BRIDGE for device in own)
+    vendors = {device: nvidia_smi.read_hex(root, device, "vendor") for device in sorted_names(root)}
+    nvidia = [device for device, vendor in vendors.items() if vendor == nvidia_smi.NVIDIA]
+    return sum(nvidia_smi.read_hex(root, device, "class") >> 8 == _BRIDGE for device in nvidia)
 
 
 class DirectAccess(NamedTuple):

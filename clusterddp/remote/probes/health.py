@@ -20,14 +20,14 @@ from ..system.procfs import LISTENING, available_bytes, tcp_ports
 from ..system.small_files import sorted_names
 from ..workdir.sync_record import changed_files
 from . import infiniband
-from .filesystems import extension_locks, folder, no_folder, try_write
+from .filesystems import describe_folder, extension_locks, try_write, unknown_folder
 from .login_shell import LoginShell
 
-PATIENCE = 4.0  # seconds for names, folders and paths together
+ANSWER_TIMEOUT = 4.0  # seconds for names, folders and paths together
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inspected, nothing is made there
-WRITTEN = ("state", "workdir")  # where a small file is really written
-CHANGED = 1000  # most changed files that are listed
-LIMITS = ("nofile", "memlock", "nproc")
+WRITE_TESTED = ("state", "workdir")  # where a small file is really written
+MAX_CHANGED = 1000  # changed files that are listed
+LIMIT_NAMES = ("nofile", "memlock", "nproc")
 
 
 def health(request: Request) -> Dict[str, Any]:
@@ -37,16 +37,16 @@ def health(request: Request) -> Dict[str, Any]:
     """
     asked = request.read_args(HealthRequest)
     login = LoginShell() if asked.login else None  # started before there are threads
-    wanted = {
+    folders = {
         "state": request.state,
         "workdir": os.path.expanduser(asked.workdir),
         "tmp": os.path.expanduser(asked.tmp or os.environ.get("TMPDIR") or "/tmp"),  # noqa: S108
         "shm": SHARED_MEMORY,
     }
-    answers = ask_all(_questions(asked, wanted), PATIENCE)
-    silent = "no answer within %d s" % PATIENCE
+    answers = ask_all(_questions(asked, folders), ANSWER_TIMEOUT)
+    no_answer = "no answer within %d s" % ANSWER_TIMEOUT
     first, last = asked.ports
-    names = {name: answers.get("name " + name) or Lookup(error=silent) for name in asked.names}
+    names = {name: answers.get("name " + name) or Lookup(error=no_answer) for name in asked.names}
     return written(
         Health(
             limits=limits(),
@@ -54,10 +54,10 @@ def health(request: Request) -> Dict[str, Any]:
             infiniband=bool(sorted_names("/sys/class/infiniband")),
             hcas=tuple(infiniband.ports()),
             taken=tuple(sorted({port for port in tcp_ports(LISTENING) if first <= port <= last})),
-            folders={key: answers.get("folder " + key) or no_folder(wanted[key], silent) for key in wanted},
+            folders={key: answers.get("folder " + key) or unknown_folder(folders[key], no_answer) for key in folders},
             names=names,
             owners={pid: found for pid in asked.pids for found in [owner(pid)] if found},
-            writes={key: answers.get("write " + key) or Write(error=silent) for key in WRITTEN},
+            writes={key: answers.get("write " + key) or Write(error=no_answer) for key in WRITE_TESTED},
             paths={path: answers["path " + path] for path in asked.paths if "path " + path in answers},
             locks=answers.get("locks") or {},
             code=answers.get("code"),
@@ -67,21 +67,22 @@ def health(request: Request) -> Dict[str, Any]:
     )
 
 
-def _questions(asked: HealthRequest, wanted: Dict[str, str]) -> Dict[str, Callable[[], Any]]:
-    """What may hang, by name; ``wanted`` are the folders."""
-    questions: Dict[str, Callable[[], Any]] = {"folder " + key: _asking(folder, wanted[key]) for key in wanted}
-    questions.update({"write " + key: _asking(try_write, wanted[key]) for key in WRITTEN})
-    questions.update({"name " + name: _asking(addresses, name) for name in asked.names})
-    questions.update({"path " + path: _asking(os.path.exists, os.path.expanduser(path)) for path in asked.paths})
-    state, code = wanted["state"], os.path.expanduser(asked.code)
-    questions.update(code=lambda: changed_files(state, code)[:CHANGED] if code else [])
+def _questions(asked: HealthRequest, folders: Dict[str, str]) -> Dict[str, Callable[[], Any]]:
+    """What may hang, each as a call by the name of its answer; ``folders`` by name."""
+    questions: Dict[str, Callable[[], Any]] = {}
+    questions.update({"folder " + key: _bind_argument(describe_folder, folders[key]) for key in folders})
+    questions.update({"write " + key: _bind_argument(try_write, folders[key]) for key in WRITE_TESTED})
+    questions.update({"name " + name: _bind_argument(look_up, name) for name in asked.names})
+    questions.update({"path " + path: _bind_argument(os.path.exists, os.path.expanduser(path)) for path in asked.paths})
+    state, code = folders["state"], os.path.expanduser(asked.code)
+    questions.update(code=lambda: changed_files(state, code)[:MAX_CHANGED] if code else [])
     if asked.extensions:
-        questions.update(locks=_asking(extension_locks, os.path.expanduser(asked.extensions)))
+        questions.update(locks=_bind_argument(extension_locks, os.path.expanduser(asked.extensions)))
     return questions
 
 
-def ask_all(questions: Dict[str, Callable[[], Any]], patience: float) -> Dict[str, Any]:
-    """The answers that came within ``patience`` seconds; calls that hang are abandoned."""
+def ask_all(questions: Dict[str, Callable[[], Any]], timeout: float) -> Dict[str, Any]:
+    """The answers that came within ``timeout`` seconds; calls that hang are abandoned."""
     answers: Dict[str, Any] = {}
     done = threading.Semaphore(0)
 
@@ -93,14 +94,14 @@ def ask_all(questions: Dict[str, Callable[[], Any]], patience: float) -> Dict[st
 
     for key, question in questions.items():
         threading.Thread(target=ask, args=(key, question), daemon=True).start()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     for _ in questions:
         done.acquire(timeout=max(0.0, deadline - time.monotonic()))
     return dict(answers)
 
 
-def addresses(name: str) -> Lookup:
-    """Look up a name."""
+def look_up(name: str) -> Lookup:
+    """The addresses of a host name, or why it cannot be resolved."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -111,7 +112,7 @@ def addresses(name: str) -> Lookup:
 def limits() -> Dict[str, Tuple[Optional[int], Optional[int]]]:
     """Soft and hard resource limit by name, None for unlimited: a run gets the same."""
     found: Dict[str, Tuple[Optional[int], Optional[int]]] = {}
-    for name in LIMITS:
+    for name in LIMIT_NAMES:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
         soft, hard = (None if value == resource.RLIM_INFINITY else value for value in pair)
         found[name] = soft, hard
@@ -133,5 +134,6 @@ def owner(pid: int) -> Optional[PortOwner]:
     return PortOwner(user=user, command=command)
 
 
-def _asking(question: Callable[[str], Any], about: str) -> Callable[[], Any]:
-    return lambda: question(about)
+def _bind_argument(question: Callable[[str], Any], argument: str) -> Callable[[], Any]:
+    """A call of ``question`` with its argument, for a thread."""
+    return lambda: question(argument)

@@ -26,7 +26,7 @@ def host_facts() -> Dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "usable_cores": usable_cores(),
         "memory_bytes": memory_bytes(),
-        "shm_bytes_free": _free("/dev/shm"),  # noqa: S108 - looked at, nothing is made there
+        "shm_bytes_free": _free_bytes("/dev/shm"),  # noqa: S108 - looked at, nothing is made there
         "boot": boot_identity(),
         "uid": os.getuid(),
         "user": user,
@@ -38,7 +38,7 @@ def host_facts() -> Dict[str, Any]:
 
 def memory_bytes(proc: str = "/proc", root: str = cgroups.ROOT) -> Optional[int]:
     """Bytes of memory that a job here may use: the machine's, or less where a control group limits it."""
-    limits = [_meminfo(proc + "/meminfo"), *cgroups.memory_limits(proc + "/self/cgroup", root)]
+    limits = [_total_memory(proc + "/meminfo"), *cgroups.memory_limits(proc + "/self/cgroup", root)]
     known = [limit for limit in limits if limit]
     return min(known) if known else None
 
@@ -63,8 +63,8 @@ def logind_facts(user: str, uid: int, root: str = "") -> Dict[str, Any]:
     settings = _logind_settings(root)
     only = settings.get("KillOnlyUsers", "").split()
     excluded = settings.get("KillExcludeUsers", "root").split()
-    kills = _yes(settings.get("KillUserProcesses", "no")) and user not in excluded and (not only or user in only)
-    removes = _yes(settings.get("RemoveIPC", "yes")) and uid >= 1000  # system users are never touched
+    kills = _is_yes(settings.get("KillUserProcesses", "no")) and user not in excluded and (not only or user in only)
+    removes = _is_yes(settings.get("RemoveIPC", "yes")) and uid >= 1000  # system users are never touched
     return {"kill_user_processes": kills and not spared, "remove_ipc": removes and not spared}
 
 
@@ -84,7 +84,8 @@ def login_shell() -> str:
         return os.environ.get("SHELL", "")
 
 
-def _free(folder: str) -> Optional[int]:
+def _free_bytes(folder: str) -> Optional[int]:
+    """Bytes free in a folder's file system; None if unknown."""
     try:
         info = os.statvfs(folder)
     except OSError:  # unknown: the check reports that
@@ -92,7 +93,8 @@ def _free(folder: str) -> Optional[int]:
     return info.f_bavail * info.f_frsize
 
 
-def _meminfo(path: str) -> Optional[int]:
+def _total_memory(path: str) -> Optional[int]:
+    """The machine's memory in bytes, from /proc/meminfo."""
     for line in text_of(path).splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
@@ -117,5 +119,5 @@ def _logind_settings(root: str) -> Dict[str, str]:
     return settings
 
 
-def _yes(value: str) -> bool:
+def _is_yes(value: str) -> bool:
     return value.lower() in ("yes", "true", "on", "1", "y", "t")

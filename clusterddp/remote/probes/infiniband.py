@@ -7,9 +7,9 @@ from ..shared.probes.health_records import Hca
 from ..system.small_files import sorted_names, text_of
 
 ROOT = "/sys/class/infiniband"
-MOST_GIDS = 256
-_NONE = set("0:")
-_MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
+MAX_GIDS = 256
+_ZERO_CHARACTERS = set("0:")  # an unused entry of the GID table is all zeros
+_IPV4_PREFIX = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 
 
 def ports(root: str = ROOT) -> List[Hca]:
@@ -22,7 +22,8 @@ def ports(root: str = ROOT) -> List[Hca]:
 
 
 def _port(device: str, number: str, folder: str) -> Hca:
-    gids = {index: gid for index in range(MOST_GIDS) for gid in [_text(folder, "gids", str(index))] if set(gid) - _NONE}
+    entries = {index: _text(folder, "gids", str(index)) for index in range(MAX_GIDS)}
+    gids = {index: gid for index, gid in entries.items() if set(gid) - _ZERO_CHARACTERS}
     return Hca(
         device=device,
         port=int(number),
@@ -35,10 +36,11 @@ def _port(device: str, number: str, folder: str) -> Hca:
 
 
 def _is_roce(folder: str, index: int, gid: str) -> bool:
-    return gid.startswith(_MAPPED) and _text(folder, "gid_attrs", "types", str(index)) == "RoCE v2"
+    return gid.startswith(_IPV4_PREFIX) and _text(folder, "gid_attrs", "types", str(index)) == "RoCE v2"
 
 
 def _rate(text: str) -> Optional[int]:
+    """Gbit/s from a text such as ``200 Gb/sec (4X HDR)``; None if it begins with no number."""
     try:
         return int(float(text.split(maxsplit=1)[0]))
     except (IndexError, ValueError):
@@ -46,4 +48,5 @@ def _rate(text: str) -> Optional[int]:
 
 
 def _text(*parts: str) -> str:
+    """A file's text by the parts of its path; empty where it cannot be read."""
     return text_of(os.path.join(*parts), 200).strip()

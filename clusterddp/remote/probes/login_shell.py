@@ -12,9 +12,9 @@ from ..system.bounded_child import Child
 from .host import login_shell, user_name
 
 TIMEOUT = 10.0  # seconds; some profiles take three on a busy machine, or for ever on a hung file server
-_KNOWN = ("bash", "sh", "dash", "zsh", "ksh", "fish")  # these accept -l and -c together; csh does not
-_MARK = "clusterddp-login"  # separates a profile's own output, before it, from the answer
-_SCRIPT = "echo %s; command -v python; command -v python3; true" % _MARK
+_SUPPORTED_SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "fish")  # these accept -l and -c together; csh does not
+_MARKER = "clusterddp-login"  # separates a profile's own output, before it, from the answer
+_SCRIPT = "echo %s; command -v python; command -v python3; true" % _MARKER
 
 
 class LoginShell:
@@ -24,7 +24,7 @@ class LoginShell:
         shell = shell or login_shell()
         self._child: Optional[Child] = None
         self._error = "the login shell %s is not known" % shell
-        if os.path.basename(shell) not in _KNOWN:
+        if os.path.basename(shell) not in _SUPPORTED_SHELLS:
             return
         env = {"HOME": home_folder(), "USER": user_name(), "LOGNAME": user_name(), "SHELL": shell}
         env.update(PATH="/usr/local/bin:/usr/bin:/bin", TERM="dumb")
@@ -38,8 +38,8 @@ class LoginShell:
         if self._child is None:
             return LoginPython(error=self._error)
         answer = self._child.answer()
-        _, mark, output = answer.payload.decode("utf-8", "replace").partition(_MARK + "\n")
-        if not mark:
+        _, marker, output = answer.payload.decode("utf-8", "replace").partition(_MARKER + "\n")
+        if not marker:
             return LoginPython(error="a login shell did not come to its prompt")
         found = next((line for line in output.splitlines() if line.startswith("/")), None)
         same = bool(found and python and identity(found) == identity(python))

@@ -4,26 +4,26 @@ import os
 import re
 from typing import Dict, Mapping, Sequence
 
-SYSTEM = "/etc/nccl.conf"
+SYSTEM_FILE = "/etc/nccl.conf"
 FOLDER_VARIABLES = ("TMPDIR", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "HF_HOME", "XDG_CACHE_HOME")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-_USER = re.compile(r"^(\w+://)?\S*@")  # name and password of a proxy
-_LARGEST = 1 << 16  # bytes of a file that is read
+_PROXY_USER = re.compile(r"^(\w+://)?\S*@")  # name and password of a proxy
+_MAX_FILE = 1 << 16  # bytes of a file that is read
 
 
-def settings(env: Mapping[str, str], home: str, system: str = SYSTEM) -> Dict[str, str]:
+def settings(env: Mapping[str, str], home: str, system: str = SYSTEM_FILE) -> Dict[str, str]:
     """What NCCL's files set that ``env`` does not, and the proxies, without their user names and passwords.
 
     The first to name a variable wins: the environment, the user's file (NCCL_CONF_FILE, or .nccl.conf in the home), the
     system's.
     """
-    own = env.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")
-    found = {**_file(system), **_file(own)}
+    user_file = env.get("NCCL_CONF_FILE") or os.path.join(home, ".nccl.conf")
+    found = {**_read_settings(system), **_read_settings(user_file)}
     chosen = {name: found[name] for name in sorted(found) if name not in env}
     for name in _PROXIES:
         value = env.get(name) or env.get(name.upper())
         if value:
-            chosen[name] = _USER.sub(r"\1***@", value)[:1000]
+            chosen[name] = _PROXY_USER.sub(r"\1***@", value)[:1000]
     return chosen
 
 
@@ -32,10 +32,11 @@ def folder_variables(env: Mapping[str, str], names: Sequence[str] = FOLDER_VARIA
     return {name: env[name][:1000] for name in names if env.get(name)}
 
 
-def _file(path: str) -> Dict[str, str]:
+def _read_settings(path: str) -> Dict[str, str]:
+    """The NCCL variables that a file of settings sets; the first line for a name wins."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read(_LARGEST).replace("\0", "").splitlines()
+            lines = file.read(_MAX_FILE).replace("\0", "").splitlines()
     except OSError:  # it is missing, or NCCL cannot read it either
         return {}
     found: Dict[str, str] = {}

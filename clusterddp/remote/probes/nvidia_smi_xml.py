@@ -11,15 +11,15 @@ from typing import Dict, Iterator, List, Optional, Tuple
 from ..shared.probes.gpu_records import Card
 
 _SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-_NOTHING = ("", "N/A", "None", "[N/A]", "Unknown Error")
-_PENDING = (
+_NO_VALUE = ("", "N/A", "None", "[N/A]", "Unknown Error")
+_REPAIR_PENDING = (
     "remapped_rows/remapped_row_pending",
     "retired_pages/pending_retirement",
     "retired_pages/pending_blacklist",
     "ecc_errors/channel_repair_pending",
     "ecc_errors/tpc_repair_pending",
 )
-_FAILED = (
+_REPAIR_FAILED = (
     "remapped_rows/remapped_row_failure",
     "ecc_errors/aggregate/sram_threshold_exceeded",
     "ecc_errors/unrepairable_memory",
@@ -53,7 +53,7 @@ def parse_links(text: str) -> Dict[str, Tuple[int, int]]:
 
 def _card(number: int, gpu: ET.Element) -> Card:
     recovery = _text(gpu, "gpu_recovery_action")
-    if not recovery and _yes(gpu, "gpu_reset_status/reset_required"):
+    if not recovery and _is_yes(gpu, "gpu_reset_status/reset_required"):
         recovery = "Reset"
     return Card(
         number=number,
@@ -62,10 +62,10 @@ def _card(number: int, gpu: ET.Element) -> Card:
         mig=_text(gpu, "mig_mode/current_mig") == "Enabled",
         instances=len(gpu.findall("mig_devices/mig_device")),
         uncorrectable=_uncorrectable(gpu),
-        repair_pending=any(_yes(gpu, path) for path in _PENDING),
-        repair_failed=any(_yes(gpu, path) for path in _FAILED),
+        repair_pending=any(_is_yes(gpu, path) for path in _REPAIR_PENDING),
+        repair_failed=any(_is_yes(gpu, path) for path in _REPAIR_FAILED),
         recovery=recovery,
-        slowdowns=tuple(name for name in _SLOWDOWNS if _slowed(gpu, name)),
+        slowdowns=tuple(name for name in _SLOWDOWNS if _is_slowed(gpu, name)),
         celsius=_number(gpu, "temperature/gpu_temp"),
         power_watts=_number(gpu, "gpu_power_readings/current_power_limit", "power_readings/power_limit"),
         default_watts=_number(gpu, "gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
@@ -78,29 +78,31 @@ def _card(number: int, gpu: ET.Element) -> Card:
 
 def _uncorrectable(gpu: ET.Element) -> Optional[int]:
     """Uncorrectable memory errors since the driver was loaded; None where they are not counted."""
-    found = list(_counts(gpu))
+    found = list(_error_counts(gpu))
     return sum(found) if found else None
 
 
-def _counts(gpu: ET.Element) -> Iterator[int]:
-    for one in gpu.findall("ecc_errors/volatile/*"):
+def _error_counts(gpu: ET.Element) -> Iterator[int]:
+    """Each counter of uncorrectable errors."""
+    for element in gpu.findall("ecc_errors/volatile/*"):
         # Before Ampere: <double_bit><total>; since: <sram_uncorrectable…> and <dram_uncorrectable>.
-        text = (one.findtext("total") if one.tag == "double_bit" else one.text) or ""
-        if (one.tag == "double_bit" or "uncorrectable" in one.tag) and text.strip().isdigit():
+        text = (element.findtext("total") if element.tag == "double_bit" else element.text) or ""
+        if (element.tag == "double_bit" or "uncorrectable" in element.tag) and text.strip().isdigit():
             yield int(text)
 
 
-def _slowed(gpu: ET.Element, name: str) -> bool:
+def _is_slowed(gpu: ET.Element, name: str) -> bool:
     old = "clocks_throttle_reasons/clocks_throttle_reason_" + name  # so called by drivers before 535
     return "Active" in (_text(gpu, "clocks_event_reasons/clocks_event_reason_" + name), _text(gpu, old))
 
 
 def _text(gpu: ET.Element, path: str) -> Optional[str]:
+    """The text of an element; None if it is missing or says that there is no value."""
     text = (gpu.findtext(path) or "").strip()
-    return None if text in _NOTHING else text[:200]
+    return None if text in _NO_VALUE else text[:200]
 
 
-def _yes(gpu: ET.Element, path: str) -> bool:
+def _is_yes(gpu: ET.Element, path: str) -> bool:
     return _text(gpu, path) == "Yes"
 
 

@@ -5,8 +5,8 @@ from typing import Dict, Sequence
 
 from ..system.small_files import sorted_names
 
-MOST = 4000
-_PYTHON = re.compile(r"-py\d[\d.]*(-[\w-]+)?$")  # the end of an egg's name
+MAX_PACKAGES = 4000
+_EGG_PYTHON = re.compile(r"-py\d[\d.]*(-[\w-]+)?$")  # the end of an egg's name
 _SEPARATORS = re.compile(r"[-_.]+")
 
 
@@ -17,10 +17,10 @@ def installed(path: Sequence[str]) -> Dict[str, str]:
         for name in sorted_names(folder or "/"):
             stem, _, kind = name.rpartition(".")
             if kind == "egg-info":
-                stem = _PYTHON.sub("", stem)
+                stem = _EGG_PYTHON.sub("", stem)
             elif kind != "dist-info":
                 continue
             package, dash, version = stem.rpartition("-")
-            if dash and package and version and len(found) < MOST:
+            if dash and package and version and len(found) < MAX_PACKAGES:
                 found.setdefault(_SEPARATORS.sub("-", package).lower()[:200], version[:200])
     return found

@@ -15,10 +15,10 @@ from ..shared.schema.record import read_record, written
 from ..system.bounded_child import Child
 from .health import ask_all
 from .job_environment import job_environment
-from .scripts.rdzv_host import asked, from_file
+from .scripts.rdzv_host import from_file, match_endpoints
 
-PATIENCE = 6.0  # seconds; a dead name server takes ten for each name, and another check reports it
-_SILENT = Election({}, "no answer within %d s" % PATIENCE)
+ANSWER_TIMEOUT = 6.0  # seconds; a dead name server takes ten for each name, and another check reports it
+_NO_ANSWER = Election({}, "no answer within %d s" % ANSWER_TIMEOUT)
 
 
 def election(request: Request) -> Dict[str, Any]:
@@ -27,13 +27,13 @@ def election(request: Request) -> Dict[str, Any]:
     Takes an ``ElectionRequest``, returns an ``Election`` (shared/probes/torchrun_records.py).
     Raises Refused if the setup lines fail.
     """
-    wanted = request.read_args(ElectionRequest)
+    asked = request.read_args(ElectionRequest)
     try:
-        function = from_file(str(wanted.torch))
+        function = from_file(str(asked.torch))
     except Exception:  # noqa: BLE001 - there is none, it needs torch, or a newer Python than the helper's
-        return written(_in_training_interpreter(wanted))
-    answer = ask_all({"": lambda: asked(lambda: function, [*wanted.endpoints])}, PATIENCE).get("")
-    return written(_election(answer) if answer else _SILENT)
+        return written(_in_training_interpreter(asked))
+    answer = ask_all({"": lambda: match_endpoints(lambda: function, [*asked.endpoints])}, ANSWER_TIMEOUT).get("")
+    return written(_election(answer) if answer else _NO_ANSWER)
 
 
 def _election(answer: Any) -> Election:
@@ -41,14 +41,16 @@ def _election(answer: Any) -> Election:
     return read_record(Election, answer, "election")
 
 
-def _in_training_interpreter(wanted: ElectionRequest) -> Election:
-    env = job_environment(wanted.job, dict(os.environ))
+def _in_training_interpreter(asked: ElectionRequest) -> Election:
+    """Have the training interpreter load torch's function and call it."""
+    env = job_environment(asked.job, dict(os.environ))
     source = pkgutil.get_data(__package__ or "", "scripts/rdzv_host.py") or b""
-    argv = [wanted.python, "-c", source.decode()]
+    argv = [asked.python, "-c", source.decode()]
     # From the root folder: a torch folder in a user's home must not be taken for torch.
-    answer = Child(argv, env=env, timeout=PATIENCE, cwd="/", input_data=json.dumps(wanted.endpoints).encode()).answer()
+    endpoints = json.dumps(asked.endpoints).encode()
+    answer = Child(argv, env=env, timeout=ANSWER_TIMEOUT, cwd="/", input_data=endpoints).answer()
     if answer.payload:
         return _election(json.loads(answer.payload))
     if answer.status is None:
-        return _SILENT
+        return _NO_ANSWER
     return Election({}, answer.last_line() or "its python ended with status %s" % answer.status)

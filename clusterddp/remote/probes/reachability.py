@@ -17,12 +17,12 @@ from ..helper.request import Request
 from ..shared.probes.network_records import DialRequest, DialResult, DialTarget, Listening, ListenRequest
 from ..shared.schema.record import written
 from ..system.bootstrap import Refused
-from .dial import HEAD, LARGEST, MOST_ECHOES, NO_DATA, NONCE_LIMIT, Dial
+from .dial import LENGTH, MAX_ECHOES, MAX_MESSAGE, NO_DATA, NONCE_LIMIT, Dial
 
 BACKLOG = 1024
-ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
-AT_ONCE = 256  # dials under way, so 768 connections at most; many systems allow a process 1024 descriptors
-TICK = 0.1  # seconds between two checks for calls that have timed out
+MAX_ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
+MAX_AT_ONCE = 256  # dials under way, so 768 connections at most; many systems allow a process 1024 descriptors
+CHECK_INTERVAL = 0.1  # seconds between two checks for connections that have timed out
 
 
 def listen(request: Request) -> Dict[str, Any]:
@@ -33,7 +33,7 @@ def listen(request: Request) -> Dict[str, Any]:
     Refused if every port of the range is taken.
     """
     asked = request.read_args(ListenRequest)
-    with bind_range(*asked.ports) as ranged, _bind(0) as chosen:
+    with bind_range(*asked.ports) as ranged, _listen_on(0) as chosen:
         request.send(b"", **written(Listening((ranged.getsockname()[1], chosen.getsockname()[1]))))
         _serve([ranged, chosen], asked.nonce.encode()[:NONCE_LIMIT], asked.seconds)
     return {}
@@ -45,10 +45,13 @@ def dial(request: Request) -> List[Dict[str, Any]]:
     Takes a ``DialRequest``, returns a list of ``DialResult`` (shared/probes/network_records.py).
     """
     asked = request.read_args(DialRequest)
-    targets = [one._replace(echoes=min(one.echoes, MOST_ECHOES), bulk=min(one.bulk, LARGEST)) for one in asked.targets]
+    targets = [
+        target._replace(echoes=min(target.echoes, MAX_ECHOES), bulk=min(target.bulk, MAX_MESSAGE))
+        for target in asked.targets
+    ]
     answers: List[DialResult] = []
-    for start in range(0, len(targets), AT_ONCE):
-        answers += dial_all(targets[start : start + AT_ONCE], asked.timeout)
+    for start in range(0, len(targets), MAX_AT_ONCE):
+        answers += dial_all(targets[start : start + MAX_AT_ONCE], asked.timeout)
     return [written(one) for one in answers]
 
 
@@ -56,7 +59,7 @@ def bind_range(first: int, last: int) -> socket.socket:
     """A socket that listens on the first free port of a range, on all addresses of both families; raises Refused."""
     for port in range(first, last + 1):
         try:
-            return _bind(port)
+            return _listen_on(port)
         except OSError:
             continue
     raise Refused("no free port in %d-%d" % (first, last), "free one, or set clusterddp_ports to another range")
@@ -66,14 +69,14 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[DialResult]:
     """Dial every target; the results in order. Each has ``timeout`` seconds to connect and as many to measure."""
     with selectors.DefaultSelector() as selector:
         calls = [_Call(index, target, timeout, selector) for index, target in enumerate(targets)]
-        look = time.monotonic() + TICK
+        next_check = time.monotonic() + CHECK_INTERVAL
         while selector.get_map():
-            for key, _ in selector.select(TICK):
+            for key, _ in selector.select(CHECK_INTERVAL):
                 calls[key.data.index].step(key.data)
-            if time.monotonic() >= look:
+            if time.monotonic() >= next_check:
                 for call in calls:
-                    call.look(time.monotonic())
-                look = time.monotonic() + TICK
+                    call.check_timeouts(time.monotonic())
+                next_check = time.monotonic() + CHECK_INTERVAL
     return [call.answer for call in calls]
 
 
@@ -95,27 +98,28 @@ class _Call:
             return  # another connection has won in the same round
         result = dial.step(self._selector)
         if result is not None:
-            self._end(dial, result)
+            self._finish(dial, result)
         elif dial.proven and len(self._dials) > 1:
-            self._drop([one for one in self._dials if one is not dial])
+            self._close([one for one in self._dials if one is not dial])
 
-    def look(self, now: float) -> None:
-        """Give up connections that have timed out; begin a further one while none is answered."""
+    def check_timeouts(self, now: float) -> None:
+        """Give up connections that have timed out; begin a further one while the listener has answered on none."""
         if not self._dials:
             return
         first = self._dials[0]
         if now >= first.until:
             results = [one.give_up() for one in self._dials]
             best = results.index(NO_DATA) if NO_DATA in results else 0
-            self._end(self._dials[best], results[best])
-        elif not first.proven and self._attempts < ATTEMPTS and now >= self._next():
+            self._finish(self._dials[best], results[best])
+        elif not first.proven and self._attempts < MAX_ATTEMPTS and now >= self._next_due():
             self._dial()
 
-    def _next(self) -> float:
+    def _next_due(self) -> float:
         """When the next connection is due."""
-        return self._began + self._attempts * self._timeout / ATTEMPTS
+        return self._began + self._attempts * self._timeout / MAX_ATTEMPTS
 
     def _dial(self) -> None:
+        """Begin one more connection."""
         self._attempts += 1
         try:
             dial = Dial(self._index, self._target, self._timeout, self._began + self._timeout)
@@ -128,15 +132,17 @@ class _Call:
         if result is None:
             self._selector.register(dial.socket, selectors.EVENT_WRITE, dial)
         elif self._attempts == 1:
-            self._end(dial, result)
+            self._finish(dial, result)
         else:
-            self._drop([dial])  # the earlier connections decide
+            self._close([dial])  # the earlier connections decide
 
-    def _end(self, dial: Dial, result: str) -> None:
+    def _finish(self, dial: Dial, result: str) -> None:
+        """Take the result of one connection as the answer, and close them all."""
         self.answer = dial.answer(result)
-        self._drop(list(self._dials))
+        self._close(list(self._dials))
 
-    def _drop(self, dials: List[Dial]) -> None:
+    def _close(self, dials: List[Dial]) -> None:
+        """Close connections, and stop watching them."""
         for dial in dials:
             self._dials.remove(dial)
             if dial.socket in self._selector.get_map():
@@ -144,7 +150,8 @@ class _Call:
             dial.socket.close()
 
 
-def _bind(port: int) -> socket.socket:
+def _listen_on(port: int) -> socket.socket:
+    """Listen on a port by IPv6 and IPv4, or by IPv4 alone."""
     try:
         return _listener(socket.AF_INET6, "::", port)
     except OSError as error:
@@ -174,44 +181,46 @@ class _Caller:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._head = bytearray()
-        self._left = 0  # bytes of the message that are still to come
+        self._length = bytearray()
+        self._bytes_left = 0  # of the message that are still to come
 
     def greet(self, nonce: bytes) -> None:
         self._socket.setblocking(False)
         self._socket.send(nonce)  # the buffer of a new connection always has space for it
 
-    def hear(self) -> bool:
+    def answer_message(self) -> bool:
         """Read and answer a message; False where the caller closed the connection or sent something else."""
         try:
             data = memoryview(self._socket.recv(1 << 16))
-            return bool(data) and self._take(data)
+            return bool(data) and self._read_message(data)
         except BlockingIOError:
             return True
         except OSError:
             return False
 
-    def _take(self, data: memoryview) -> bool:
+    def _read_message(self, data: memoryview) -> bool:
+        """Count received bytes by messages, and answer each complete one; False for a length that is not allowed."""
         while data:
-            missing = HEAD.size - len(self._head)
+            missing = LENGTH.size - len(self._length)
             if missing:
-                self._head += data[:missing]
+                self._length += data[:missing]
                 data = data[missing:]
-                if len(self._head) < HEAD.size:
+                if len(self._length) < LENGTH.size:
                     return True
-                (self._left,) = HEAD.unpack(self._head)
-                if not 0 < self._left <= LARGEST:
+                (self._bytes_left,) = LENGTH.unpack(self._length)
+                if not 0 < self._bytes_left <= MAX_MESSAGE:
                     return False
-            taken = min(self._left, len(data))
-            self._left -= taken
+            taken = min(self._bytes_left, len(data))
+            self._bytes_left -= taken
             data = data[taken:]
-            if not self._left:
-                self._socket.send(self._head)
-                self._head = bytearray()
+            if not self._bytes_left:
+                self._socket.send(self._length)
+                self._length = bytearray()
         return True
 
 
 def _serve(listeners: List[socket.socket], nonce: bytes, seconds: float) -> None:
+    """Accept callers and answer their messages for ``seconds``."""
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for listener in listeners:
@@ -221,12 +230,13 @@ def _serve(listeners: List[socket.socket], nonce: bytes, seconds: float) -> None
                 connection: Any = key.fileobj
                 if key.data is None:
                     _greet(selector, connection, nonce)
-                elif not key.data.hear():
+                elif not key.data.answer_message():
                     selector.unregister(connection)
                     connection.close()
 
 
 def _greet(selector: selectors.BaseSelector, listener: socket.socket, nonce: bytes) -> None:
+    """Accept a caller and send the nonce."""
     try:
         connection, _ = listener.accept()
     except OSError:

@@ -12,51 +12,52 @@ from ..helper.request import Request
 from ..shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
 from ..shared.schema.record import written
 from ..system.bootstrap import private
-from .filesystems import standing
-from .health import PATIENCE, ask_all
+from .filesystems import nearest_folder
+from .health import ANSWER_TIMEOUT, ask_all
 
 _NAME = ".clusterddp-mark-"
-_STALE = 600  # seconds
+_STALE_AGE = 600  # seconds
 
 
 def mark(request: Request) -> List[str]:
     """Operation: put our mark into the folders of a ``MarkRequest``; the names of those where it is now."""
     asked = request.read_args(MarkRequest)
-    return sorted(name for name, done in _everywhere(asked.folders, _leave, asked.nonce).items() if done)
+    return sorted(name for name, done in _in_all_folders(asked.folders, _put_mark, asked.nonce).items() if done)
 
 
 def marked(request: Request) -> Dict[str, Any]:
     """Operation: whose marks are in the folders of a ``MarkedRequest``, as ``Marked``."""
     asked = request.read_args(MarkedRequest)
 
-    def look(folder: str) -> Tuple[str, ...]:
+    def look_up(folder: str) -> Tuple[str, ...]:
         seen = (host for host, nonce in asked.nonces.items() if os.path.exists(os.path.join(folder, _NAME + nonce)))
         return tuple(seen)
 
-    return written(Marked(_everywhere(asked.folders, look)))
+    return written(Marked(_in_all_folders(asked.folders, look_up)))
 
 
 def unmark(request: Request) -> None:
     """Operation: remove our mark from the folders of a ``MarkRequest``."""
     asked = request.read_args(MarkRequest)
-    _everywhere(asked.folders, _remove, asked.nonce)
+    _in_all_folders(asked.folders, _remove_mark, asked.nonce)
 
 
-def _everywhere(folders: Mapping[str, str], act: Callable[..., Any], *arguments: str) -> Dict[str, Any]:
+def _in_all_folders(folders: Mapping[str, str], act: Callable[..., Any], *arguments: str) -> Dict[str, Any]:
     """The results of ``act`` by folder (or its nearest parent that exists); folders that hang are left out."""
 
     def acting(path: str) -> Callable[[], Any]:
-        return lambda: act(standing(os.path.expanduser(path)), *arguments)
+        return lambda: act(nearest_folder(os.path.expanduser(path)), *arguments)
 
-    return ask_all({name: acting(path) for name, path in folders.items()}, PATIENCE)
+    return ask_all({name: acting(path) for name, path in folders.items()}, ANSWER_TIMEOUT)
 
 
-def _leave(folder: str, nonce: str) -> bool:
+def _put_mark(folder: str, nonce: str) -> bool:
+    """Put our mark into a folder, and remove stale ones; whether that worked."""
     now = time.time()
     try:
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
-            if name.startswith(_NAME) and now - os.lstat(path).st_mtime > _STALE:
+            if name.startswith(_NAME) and now - os.lstat(path).st_mtime > _STALE_AGE:
                 os.unlink(path)
         os.close(private(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
     except OSError:
@@ -64,7 +65,7 @@ def _leave(folder: str, nonce: str) -> bool:
     return True
 
 
-def _remove(folder: str, nonce: str) -> None:
+def _remove_mark(folder: str, nonce: str) -> None:
     try:
         os.unlink(os.path.join(folder, _NAME + nonce))
     except FileNotFoundError:

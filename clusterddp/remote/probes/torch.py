@@ -18,7 +18,7 @@ from ..system.interpreter import Interpreter
 from ..system.small_files import sorted_names
 
 TIMEOUT = 120.0  # seconds for `import torch`
-FORMAT = 2
+CACHE_FORMAT = 2
 
 
 def torch_facts(
@@ -32,26 +32,29 @@ def torch_facts(
     """
     folder = os.path.join(state, "facts")
     path = os.path.join(folder, cache_key(interpreter, depends) + ".json")
-    known = None if fresh else _cached(path)
-    if known is not None:
-        return known
-    facts = _ask(interpreter, env)
+    cached = None if fresh else _load_cache(path)
+    if cached is not None:
+        return cached
+    facts = _query_torch(interpreter, env)
     if not facts.get("import_error") and not facts.get("device_error"):
-        _keep(folder, path, facts)
+        _save(folder, path, facts)
     return facts
 
 
 def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
     """A digest of everything torch's answer depends on."""
     real = os.path.realpath(interpreter.python)
-    parts = [interpreter.python, _stamp(real), *interpreter.path, *installations(interpreter.path), *depends]
+    parts = [interpreter.python, _path_and_mtime(real), *interpreter.path, *installations(interpreter.path), *depends]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def installations(path: Sequence[str]) -> List[str]:
     """Every torch on an interpreter's path, as ``folder mtime``, found without importing it."""
     return [
-        _stamp(os.path.join(folder, name)) for folder in path for name in sorted_names(folder or "/") if _is_torch(name)
+        _path_and_mtime(os.path.join(folder, name))
+        for folder in path
+        for name in sorted_names(folder or "/")
+        if _is_torch(name)
     ]
 
 
@@ -65,7 +68,8 @@ def _is_torch(name: str) -> bool:
     return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
 
 
-def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
+def _query_torch(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
+    """Run the script torch_facts.py in the interpreter; what failed is in ``import_error``."""
     import pkgutil
 
     source = pkgutil.get_data(__package__ or "", "scripts/torch_facts.py") or b""
@@ -80,24 +84,26 @@ def _ask(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:
     return dict(facts, import_error="import torch ended with status %s: %s" % (answer.status, answer.last_line()))
 
 
-def _cached(path: str) -> Optional[Dict[str, Any]]:
+def _load_cache(path: str) -> Optional[Dict[str, Any]]:
+    """The facts stored in a file; None if they cannot be read or have another format."""
     try:
-        kept = read_json(path)
+        stored = read_json(path)
     except (OSError, ValueError):
         return None  # damaged, or changed by another program: it is only a cache
-    facts = kept.get("torch") if isinstance(kept, dict) and kept.get("format") == FORMAT else None
+    facts = stored.get("torch") if isinstance(stored, dict) and stored.get("format") == CACHE_FORMAT else None
     return facts if isinstance(facts, dict) else None
 
 
-def _keep(folder: str, path: str, facts: Dict[str, Any]) -> None:
+def _save(folder: str, path: str, facts: Dict[str, Any]) -> None:
+    """Store the facts; where that fails, only a warning is printed."""
     try:
         private_folder(folder)
-        write_json(path, {"format": FORMAT, "torch": facts})
+        write_json(path, {"format": CACHE_FORMAT, "torch": facts})
     except (OSError, Refused) as error:
         print("facts are not cached: %s" % error, file=sys.stderr)
 
 
-def _stamp(path: str) -> str:
+def _path_and_mtime(path: str) -> str:
     try:
         return "%s %d" % (path, os.stat(path).st_mtime_ns)
     except OSError:

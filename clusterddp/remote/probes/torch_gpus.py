@@ -17,9 +17,9 @@ from ..system.bounded_child import Child, ChildResult
 from ..system.interpreter import Interpreter, find_interpreter
 from .job_environment import job_environment
 
-START = 60.0  # seconds for `import torch` and the first use of a GPU
-PEERS = 60.0  # seconds for the copies between all pairs
-AT_ONCE = 8  # each takes a core and some hundred MiB of memory while it imports torch
+START_TIMEOUT = 60.0  # seconds for `import torch` and the first use of a GPU
+COPY_TIMEOUT = 60.0  # seconds for the copies between all pairs
+MAX_AT_ONCE = 8  # each takes a core and some hundred MiB of memory while it imports torch
 
 
 @record
@@ -46,17 +46,20 @@ def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[GpuSm
     except Refused as error:
         return GpuSmokeTest(error=error.message)
     starts: List[GpuStart] = []
-    width = max(2, min(AT_ONCE, os.cpu_count() or 1))
+    width = max(2, min(MAX_AT_ONCE, os.cpu_count() or 1))
     for first in range(0, count, width):
         indices = range(first, min(first + width, count))
-        children = [(index, _ask(interpreter, env, "start", index, START)) for index in indices]
-        starts += [_start(index, child.answer()) for index, child in children]
-    well = sum(not one.error for one in starts)
-    peers = _peers(_ask(interpreter, env, "peers", count, PEERS).answer()) if well == count > 1 else None
+        children = [(index, _start_script(interpreter, env, "start", index, START_TIMEOUT)) for index in indices]
+        starts += [_read_start(index, child.answer()) for index, child in children]
+    working = sum(not start.error for start in starts)
+    peers = None
+    if working == count > 1:
+        peers = _read_copies(_start_script(interpreter, env, "peers", count, COPY_TIMEOUT).answer())
     return GpuSmokeTest(starts=tuple(starts), peers=peers)
 
 
-def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
+def _start_script(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
+    """Start the script use_gpu.py with its two arguments."""
     source = (pkgutil.get_data(__package__ or "", "scripts/use_gpu.py") or b"").decode()
     # From the root folder: a torch.py in a user's home must not be taken for torch.
     return Child(
@@ -64,24 +67,26 @@ def _ask(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, 
     )
 
 
-def _start(number: int, answer: ChildResult) -> GpuStart:
+def _read_start(number: int, answer: ChildResult) -> GpuStart:
+    """The result of starting one GPU, from the script's lines and its end."""
     report: Dict[str, Any] = {}
     for line in _lines(answer):
         report.update(line)
     start = read_record(GpuStart, dict(report, number=number), "its start")
     if answer.status != 0 and not start.error:
-        return start._replace(error=_why(answer, START))
+        return start._replace(error=_failure_reason(answer, START_TIMEOUT))
     return start if start.capability or start.error else start._replace(error="torch says nothing of it")
 
 
-def _peers(answer: ChildResult) -> GpuCopies:
+def _read_copies(answer: ChildResult) -> GpuCopies:
+    """The result of the copies between GPUs; a pair that began and did not end hangs."""
     lines = [read_record(CopyLine, line, "its copies") for line in _lines(answer)]
     error = next((line.error for line in lines if line.error), None)
     ended = [line.pair for line in lines if line.pair and line.same is not None]
     begun = [line.pair for line in lines if line.pair]
     hangs = begun[-1] if answer.status is None and begun and begun[-1] not in ended else None
     if answer.status != 0 and not error and not hangs:
-        error = _why(answer, PEERS)
+        error = _failure_reason(answer, COPY_TIMEOUT)
     wrong = tuple(line.pair for line in lines if line.pair and line.same is False)
     return GpuCopies(error=error, hangs=hangs, wrong=wrong, tried=len(ended))
 
@@ -91,7 +96,8 @@ def _lines(answer: ChildResult) -> List[Dict[str, Any]]:
     return [json.loads(line) for line in answer.payload.split(b"\n")[:-1]]
 
 
-def _why(answer: ChildResult, seconds: float) -> str:
+def _failure_reason(answer: ChildResult, seconds: float) -> str:
+    """Why the script failed: it timed out after ``seconds``, or its status and last line."""
     if answer.status is None:
         return "no answer within %d s" % seconds
     last = answer.last_line()

@@ -13,10 +13,10 @@ from ..shared.probes.gpu_records import Xid
 from ..system.bounded_child import Child
 
 TIMEOUT = 20.0  # seconds; a journal of months on a slow disk
-MOST = 256  # kinds of message: pairs of a number and a GPU
-_RING = "/dev/kmsg"
+MAX_KINDS = 256  # pairs of an Xid number and a GPU
+_KERNEL_RING = "/dev/kmsg"
 _MESSAGE = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
-_JOURNAL = ("journalctl", "-k", "-b", "-q", "--no-pager")
+_JOURNALCTL = ("journalctl", "-k", "-b", "-q", "--no-pager")
 
 
 class KernelXids(NamedTuple):
@@ -30,33 +30,33 @@ class KernelLog:
     """Two running ``journalctl``: one tests whether the journal may be read, one searches it for Xid messages."""
 
     def __init__(self, env: Dict[str, str]) -> None:
-        self._readable = _ask([*_JOURNAL, "-n", "1", "-o", "cat"], env)
-        self._found = _ask([*_JOURNAL, "-o", "short-unix", "--grep", "NVRM: Xid"], env)
+        self._readable = _start_journalctl([*_JOURNALCTL, "-n", "1", "-o", "cat"], env)
+        self._matches = _start_journalctl([*_JOURNALCTL, "-o", "short-unix", "--grep", "NVRM: Xid"], env)
 
     def xids(self) -> KernelXids:
-        """The messages as of ``collect``."""
-        lines = self._journal()
+        """This boot's messages, from the journal or else from the kernel's ring."""
+        lines = self._read_journal()
         if lines is None:
-            lines = ring()
+            lines = read_ring()
         if lines is None:
             error = "the kernel log may not be read by this user; those of group systemd-journal or adm may"
             return KernelXids((), error)
         return KernelXids(tuple(collect(lines, time.time())))
 
-    def _journal(self) -> Optional[List[Tuple[float, str]]]:
+    def _read_journal(self) -> Optional[List[Tuple[float, str]]]:
         """Times (seconds since 1970) and texts; None where the journal may not be read, or cannot search."""
-        if self._readable is None or self._found is None:
+        if self._readable is None or self._matches is None:
             return None
         # A user who may read only their own messages gets no error, but no message either, not even one of this boot.
-        readable, found = self._readable.answer(), self._found.answer()
+        readable, found = self._readable.answer(), self._matches.answer()
         if not readable.payload.strip() or found.status not in (0, 1) or "pattern matching" in found.output:
             return None
         rows = (line.split(" ", 1) for line in found.payload.decode("utf-8", "replace").splitlines())
-        return [(_seconds(row[0]), row[1]) for row in rows if len(row) == 2]
+        return [(_seconds_or_zero(row[0]), row[1]) for row in rows if len(row) == 2]
 
 
-def ring(path: str = _RING) -> Optional[List[Tuple[float, str]]]:
-    """The kernel's recent messages with their times; None where they may not be read."""
+def read_ring(path: str = _KERNEL_RING) -> Optional[List[Tuple[float, str]]]:
+    """Read the kernel's recent messages with their times; None where they may not be read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -73,7 +73,7 @@ def collect(lines: List[Tuple[float, str]], now: float) -> List[Xid]:
     found: Dict[Tuple[str, int], Xid] = {}
     for when, line in lines:
         match = _MESSAGE.search(line)
-        if match and (len(found) < MOST or (match.group(1), int(match.group(2))) in found):
+        if match and (len(found) < MAX_KINDS or (match.group(1), int(match.group(2))) in found):
             key = match.group(1), int(match.group(2))
             earlier = found[key].times if key in found else 0
             ago, text = max(0, int(now - when)), (match.group(3) or "")[:200]
@@ -81,7 +81,8 @@ def collect(lines: List[Tuple[float, str]], now: float) -> List[Xid]:
     return list(found.values())
 
 
-def _ask(argv: List[str], env: Dict[str, str]) -> Optional[Child]:
+def _start_journalctl(argv: List[str], env: Dict[str, str]) -> Optional[Child]:
+    """Start a command; None if it is not installed."""
     try:
         return Child(argv, env={**env, "LC_ALL": "C"}, timeout=TIMEOUT)
     except OSError:
@@ -103,12 +104,13 @@ def _records(handle: int) -> Iterator[bytes]:
 
 
 def _message(record: bytes, offset: float) -> Optional[Tuple[float, str]]:
+    """The time and text of a record; None if it is malformed."""
     head, _, text = record.decode("utf-8", "replace").split("\n", 1)[0].partition(";")
     fields = head.split(",")
-    return (offset + _seconds(fields[2]) / 1e6, text) if len(fields) > 2 else None
+    return (offset + _seconds_or_zero(fields[2]) / 1e6, text) if len(fields) > 2 else None
 
 
-def _seconds(text: str) -> float:
+def _seconds_or_zero(text: str) -> float:
     try:
         return float(text)
     except ValueError:  # a line that another program wrote

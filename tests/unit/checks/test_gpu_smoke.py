@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Try so many GPUs of a made torch, each as told: well, hang, crash, raise, wrong; pairs: hang, garbage."""
     (tmp_path / "torch.py").write_text(TORCH)
-    monkeypatch.setattr(torch_gpus, "START", 20.0)
-    monkeypatch.setattr(torch_gpus, "PEERS", 20.0)
+    monkeypatch.setattr(torch_gpus, "START_TIMEOUT", 20.0)
+    monkeypatch.setattr(torch_gpus, "COPY_TIMEOUT", 20.0)
 
     def smoke_test(count: int, **told: Any) -> GpuSmokeTest:
         (tmp_path / "told.json").write_text(json.dumps({name.lstrip("_"): word for name, word in told.items()}))
@@ -77,13 +77,13 @@ def test_a_gpu_that_does_not_start_takes_nothing_from_the_others(attempt: Any, w
 
 
 def test_a_gpu_that_hangs_is_given_up(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_gpus, "START", 3.0)
+    monkeypatch.setattr(torch_gpus, "START_TIMEOUT", 3.0)
     found = attempt(1, _0="hang")
     assert [one.error for one in found.starts] == ["no answer within 3 s"]
 
 
 def test_a_copy_that_hangs_is_named_with_its_pair(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_gpus, "PEERS", 6.0)
+    monkeypatch.setattr(torch_gpus, "COPY_TIMEOUT", 6.0)
     found = attempt(2, **{"1-0": "hang"})
     assert found.peers == GpuCopies(hangs=(1, 0), tried=1)
 
@@ -94,7 +94,7 @@ def test_what_arrives_changed_is_named_with_its_pair(attempt: Any) -> None:
 
 
 def test_more_gpus_than_are_tried_at_once_are_all_tried(attempt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_gpus, "AT_ONCE", 2)
+    monkeypatch.setattr(torch_gpus, "MAX_AT_ONCE", 2)
     assert [one.number for one in attempt(5).starts] == [0, 1, 2, 3, 4]
 
 

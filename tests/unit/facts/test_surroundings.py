@@ -84,7 +84,7 @@ def test_a_library_of_nccl_is_asked_itself(tmp_path: Path, number: int, version:
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     code = (
         f"import ctypes, clusterddp.remote.probes.scripts.torch_facts as ask; ctypes.CDLL({str(library)!r}); "
-        "found = ask._nccl_library(); print(found, ask._asked(found))"
+        "found = ask._nccl_library(); print(found, ask._library_version(found))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(library), version]
@@ -92,4 +92,4 @@ def test_a_library_of_nccl_is_asked_itself(tmp_path: Path, number: int, version:
 
 def test_without_a_library_of_nccl_there_is_no_version() -> None:
     assert ctypes.util.find_library("nccl") or torch_facts._nccl_library() is None
-    assert torch_facts._asked(None) is None
+    assert torch_facts._library_version(None) is None

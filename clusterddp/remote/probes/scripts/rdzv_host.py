@@ -12,17 +12,17 @@ import os
 import sys
 from typing import Any, Callable, Dict, List
 
-_PLACE = ("distributed", "elastic", "rendezvous", "utils")
+_MODULE_PATH = ("distributed", "elastic", "rendezvous", "utils")
 
 
 def main(given: int, answer: int) -> None:
     """Read the endpoints from one descriptor, write the answer to the other."""
-    data = json.dumps(asked(torchs_own, json.loads(os.read(given, 1 << 16)))).encode()
+    data = json.dumps(match_endpoints(load_function, json.loads(os.read(given, 1 << 16)))).encode()
     while data:
         data = data[os.write(answer, data) :]
 
 
-def asked(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dict[str, Any]:
+def match_endpoints(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dict[str, Any]:
     """Call the function that ``find`` returns: ``{matches: {endpoint: true or false}, error}``, one of them empty."""
     try:
         matches = find()
@@ -31,7 +31,7 @@ def asked(find: Callable[[], Callable[[str], Any]], endpoints: List[str]) -> Dic
         return {"matches": {}, "error": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0][:300])}
 
 
-def torchs_own() -> Callable[[str], Any]:
+def load_function() -> Callable[[str], Any]:
     """Torch's function, from its file alone, or from torch as a whole where the file needs that."""
     for folder in sys.path:
         torch = os.path.join(folder, "torch")
@@ -40,20 +40,20 @@ def torchs_own() -> Callable[[str], Any]:
                 return from_file(torch)
             except (ImportError, AttributeError, OSError):  # another version's: then import all of torch
                 break
-    return _found(importlib.import_module(".".join(["torch", *_PLACE])))
+    return _function_of(importlib.import_module(".".join(["torch", *_MODULE_PATH])))
 
 
 def from_file(torch: str) -> Callable[[str], Any]:
     """Torch's function, from its file in torch's folder; raises what the file raises, which may need torch."""
-    spec = importlib.util.spec_from_file_location("clusterddp_torchs_utils", os.path.join(torch, *_PLACE) + ".py")
+    spec = importlib.util.spec_from_file_location("clusterddp_torchs_utils", os.path.join(torch, *_MODULE_PATH) + ".py")
     if spec is None or spec.loader is None:
         raise ImportError(torch)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return _found(module)
+    return _function_of(module)
 
 
-def _found(module: Any) -> Callable[[str], Any]:
+def _function_of(module: Any) -> Callable[[str], Any]:
     function: Callable[[str], Any] = module._matches_machine_hostname  # noqa: SLF001 - what torchrun itself calls
     return function
 

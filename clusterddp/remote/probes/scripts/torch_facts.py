@@ -27,10 +27,10 @@ def main(answer: int) -> None:
 
 def collect(torch: Any) -> Dict[str, Any]:
     """The facts of the imported module."""
-    version = _try(lambda: _version(torch.cuda.nccl.version()))
-    library = _try(_nccl_library)
-    loaded = _try(lambda: _asked(library))
-    count = _try(lambda: int(torch.cuda.device_count())) or 0
+    version = _try_detail(lambda: _version(torch.cuda.nccl.version()))
+    library = _try_detail(_nccl_library)
+    loaded = _try_detail(lambda: _library_version(library))
+    count = _try_detail(lambda: int(torch.cuda.device_count())) or 0
     names, failure = [], None
     try:
         names = [torch.cuda.get_device_name(i) for i in range(count)]
@@ -38,20 +38,21 @@ def collect(torch: Any) -> Dict[str, Any]:
         failure = str(error).strip().split("\n")[0][:300]
     return {
         "version": str(torch.__version__),
-        "cuda": _try(lambda: torch.version.cuda),
-        "hip": _try(lambda: torch.version.hip),
+        "cuda": _try_detail(lambda: torch.version.cuda),
+        "hip": _try_detail(lambda: torch.version.hip),
         "nccl": version,
         "nccl_library": library,
         "nccl_loaded": loaded,
-        "gloo": _try(lambda: bool(torch.distributed.is_gloo_available())) or False,
-        "nccl_available": _try(lambda: bool(torch.distributed.is_nccl_available())) or False,
+        "gloo": _try_detail(lambda: bool(torch.distributed.is_gloo_available())) or False,
+        "nccl_available": _try_detail(lambda: bool(torch.distributed.is_nccl_available())) or False,
         "device_count": count,
         "device_names": names,
         "device_error": failure,
     }
 
 
-def _try(ask: Callable[[], Any]) -> Any:
+def _try_detail(ask: Callable[[], Any]) -> Any:
+    """The result of a call, or None if it raises."""
     try:
         return ask()
     except Exception:  # noqa: BLE001 - a build may lack the feature
@@ -65,7 +66,7 @@ def _nccl_library() -> Optional[str]:
     return paths[0] if paths else None
 
 
-def _asked(library: Optional[str]) -> Optional[str]:
+def _library_version(library: Optional[str]) -> Optional[str]:
     """The version that NCCL's library itself reports; torch reports that of the headers it was built with."""
     if library is None:
         return None
@@ -75,6 +76,7 @@ def _asked(library: Optional[str]) -> Optional[str]:
 
 
 def _version(value: Any) -> str:
+    """NCCL's version as text, from its number or the parts of it."""
     if isinstance(value, int) and value >= 10000:  # NCCL's encoding since 2.9
         return "%d.%d.%d" % (value // 10000, value // 100 % 100, value % 100)
     if isinstance(value, int):  # the encoding before, 2708 for 2.7.8

@@ -53,9 +53,9 @@ def test_a_login_is_tried_only_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_nobodys_has_an_error() -> None:
-    assert health.addresses("no-such-host.invalid").error
-    assert health.addresses("x" * 300 + ".invalid").error
-    assert health.addresses("x..y").addresses == ()
+    assert health.look_up("no-such-host.invalid").error
+    assert health.look_up("x" * 300 + ".invalid").error
+    assert health.look_up("x..y").addresses == ()
 
 
 def test_who_hangs_is_left_behind_and_the_others_answer() -> None:

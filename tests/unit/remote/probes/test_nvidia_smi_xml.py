@@ -108,11 +108,11 @@ def test_xids_of_old_drivers_are_read_too() -> None:
 
 def test_a_log_full_of_kinds_of_xids_stays_small() -> None:
     lines = [(0.0, f"NVRM: Xid (PCI:0000:03:00): {number}, x") for number in range(5000)]
-    assert len(xids.collect(lines * 2, 0.0)) == xids.MOST
+    assert len(xids.collect(lines * 2, 0.0)) == xids.MAX_KINDS
 
 
 def test_a_ring_that_may_not_be_read_is_none(tmp_path: Path) -> None:
-    assert xids.ring(str(tmp_path / "none")) is None
+    assert xids.read_ring(str(tmp_path / "none")) is None
 
 
 def program(folder: Path, text: str) -> None:
@@ -140,7 +140,7 @@ def test_a_journal_that_may_not_be_read_is_said_to_be_so(
     script: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, error: bool
 ) -> None:
     program(tmp_path, script)
-    monkeypatch.setattr(xids, "ring", lambda: None)
+    monkeypatch.setattr(xids, "read_ring", lambda: None)
     told = xids.KernelLog({"PATH": f"{tmp_path}:/usr/bin:/bin"}).xids()
     assert len(told.xids) == count
     assert bool(told.error) == error
@@ -148,7 +148,7 @@ def test_a_journal_that_may_not_be_read_is_said_to_be_so(
 
 def test_without_a_journal_the_ring_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = "NVRM: Xid (PCI:0000:07:00): 79, pid=7, GPU has fallen off the bus."
-    monkeypatch.setattr(xids, "ring", lambda: [(0.0, line)])
+    monkeypatch.setattr(xids, "read_ring", lambda: [(0.0, line)])
     told = xids.KernelLog({"PATH": str(tmp_path)}).xids()
     assert [one.xid for one in told.xids] == [79]
     assert told.error is None

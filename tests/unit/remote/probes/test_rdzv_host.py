@@ -59,7 +59,7 @@ def test_a_file_that_the_helper_cannot_load_is_left_to_the_training_interpreter(
 def test_a_lookup_that_the_helper_waits_for_in_vain_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusterddp.remote.probes.rdzv_host.PATIENCE", 0.1)
+    monkeypatch.setattr("clusterddp.remote.probes.rdzv_host.ANSWER_TIMEOUT", 0.1)
     source = "import threading\ndef _matches_machine_hostname(name):\n    threading.Event().wait()\n"
     assert ask("gpu01", **found_torch(tmp_path, source))["error"] == "no answer within 6 s"
 
