@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, HostError, UnreachableError
 from clusterddp.hosts import spans
-from clusterddp.hosts.answers import FRAME, ORDINARY, Limit, PiecedAnswer
-from clusterddp.hosts.conversation import Exchange, Strays
-from clusterddp.hosts.large_packets import late_helper
+from clusterddp.hosts.answers import DEFAULT_LIMIT, FRAME_COST, Limit, PiecedAnswer
+from clusterddp.hosts.conversation import Exchange, LateFrames
+from clusterddp.hosts.large_packets import timeout_error
 from clusterddp.hosts.outgoing import pieces
-from clusterddp.hosts.stalled import WATCH
+from clusterddp.hosts.stalled import WRITE_WATCHDOG
 from clusterddp.hosts.start_helper import handshake
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.project.crash import crash_of_host
@@ -47,24 +47,24 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")
-QUIET = 10.0  # seconds of silence after which a host we wait for is pinged
-DEAD = 30.0  # seconds of silence after which it is given up
-HANDSHAKE = 30.0  # seconds from the open pipe to the helper's hello
-LAST_WORDS = 1.0  # seconds to read what the host still sent, once writing to it has failed
-THREAD_PATIENCE = 2.0  # seconds for the reading thread of a closed pipe to end
-_LEFT = Frame({"kind": "left"}, b"")  # queued among an operation's frames to end their reading
+PING_AFTER = 10.0  # seconds of silence after which a host that we wait for is pinged
+SILENCE_TIMEOUT = 30.0  # seconds of silence after which the connection is closed
+HANDSHAKE_TIMEOUT = 30.0  # seconds from the open pipe to the helper's hello
+LAST_MESSAGE_TIMEOUT = 1.0  # seconds to read what the host still sent, once writing to it has failed
+READER_END_TIMEOUT = 2.0  # seconds for the reading thread of a closed pipe to end
+_ABANDONED = Frame({"kind": "left"}, b"")  # queued among an operation's frames: stop reading them
 
 
 class Host:
-    """A live helper on one host. Thread-safe; close it, or use it as a context manager."""
+    """The connection to one host's helper. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, entry: HostEntry, pipe: BytePipe, hello: HelperHello, noise: str) -> None:
         self.entry = entry
         self.name = entry.name
         self.hello = hello
         self.noise = noise  # what the login shell printed before the helper spoke
-        shut = hello.unwritable
-        self.unwritable = HelperError(self.name, shut, remedy=hello.remedy) if shut else None
+        reason = hello.unwritable
+        self.unwritable = HelperError(self.name, reason, remedy=hello.remedy) if reason else None
         self.memory: dict[Hashable, Any] = {}  # callers cache answers here while the connection lasts
         self._pipe = pipe
         self._lock = threading.Lock()
@@ -72,11 +72,11 @@ class Host:
         self._ids = itertools.count(1)
         self._last_received = time.monotonic()
         self._sent = self._received = 0  # bytes
-        self._strays = Strays()
+        self._late_frames = LateFrames()
         self._write_began: float | None = None  # when the current write began
-        self._asked = 0.0  # when a silent host was first pinged
+        self._pinged_at = 0.0  # when the host was first pinged in its present silence
         self._lost: str | None = None
-        self._bug: Exception | None = None  # what has ended the thread that reads
+        self._reader_bug: Exception | None = None  # the unexpected error that ended the reading thread
         self._reader: threading.Thread | None = None
 
     @classmethod
@@ -85,8 +85,8 @@ class Host:
         code = code or bundle()  # takes seconds after an upgrade: before any connection is opened
         began = time.monotonic()
         pipe = connector.open(entry, COMMAND)
-        spans.tell(entry.name, "connection", time.monotonic() - began)
-        watchdog = threading.Timer(HANDSHAKE, pipe.close)
+        spans.log_span(entry.name, "connection", time.monotonic() - began)
+        watchdog = threading.Timer(HANDSHAKE_TIMEOUT, pipe.close)
         watchdog.daemon = True
         began = time.monotonic()
         watchdog.start()
@@ -94,16 +94,16 @@ class Host:
             noise, hello, decoder = handshake(entry, pipe, code)
         except BaseException as error:
             pipe.close()
-            if time.monotonic() - began >= HANDSHAKE and isinstance(error, (ClusterddpError, OSError)):
-                raise late_helper(entry, connector, HANDSHAKE) from error
+            if time.monotonic() - began >= HANDSHAKE_TIMEOUT and isinstance(error, (ClusterddpError, OSError)):
+                raise timeout_error(entry, connector, HANDSHAKE_TIMEOUT) from error
             raise
         finally:
             watchdog.cancel()
-        spans.tell(entry.name, "helper: start", time.monotonic() - began)
+        spans.log_span(entry.name, "helper: start", time.monotonic() - began)
         host = cls(entry, pipe, hello, noise)
         host._reader = threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True)
         host._reader.start()
-        WATCH.add(host)
+        WRITE_WATCHDOG.add(host)
         return host
 
     def __enter__(self) -> Self:
@@ -124,23 +124,28 @@ class Host:
 
     def close(self, reason: str = "closed") -> None:
         """End the connection, and with it the helper; threads waiting for an answer get ``reason`` as their error."""
-        WATCH.remove(self)
-        self._lose(reason)
+        WRITE_WATCHDOG.remove(self)
+        self._mark_lost(reason)
         self._pipe.close()
         if self._reader:
-            self._reader.join(THREAD_PATIENCE)
+            self._reader.join(READER_END_TIMEOUT)
 
-    def ping(self, timeout: float = DEAD) -> tuple[int, int, int]:
+    def ping(self, timeout: float = SILENCE_TIMEOUT) -> tuple[int, int, int]:
         """Read the clock of the helper's host: (sent, host's, received) in ns; our two by ``time.time_ns``."""
         sent = time.time_ns()
         with self._request("ping", {}) as exchange:
-            clock = self._next(exchange, time.monotonic() + timeout).header.get("time_ns")
+            clock = self._next_frame(exchange, time.monotonic() + timeout).header.get("time_ns")
             if type(clock) is not int:
                 raise HelperError(self.name, f"its clock cannot be read: {str(clock)[:80]!r}")
             return sent, clock, time.time_ns()
 
     def call(
-        self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float | None = 120.0, limit: Limit = ORDINARY
+        self,
+        op: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = 120.0,
+        limit: Limit = DEFAULT_LIMIT,
     ) -> Any:
         """Run an operation and return its result, which may be as large as ``limit`` says.
 
@@ -156,28 +161,28 @@ class Host:
         chunks: Iterable[bytes],
         *,
         timeout: float | None = None,
-        limit: Limit = ORDINARY,
+        limit: Limit = DEFAULT_LIMIT,
     ) -> Any:
-        """Do the same as ``call`` with a stream of data for the operation; send no more than the host has granted."""
+        """Do the same as ``call`` with a stream of data for the operation; send a frame once there is any credit."""
         deadline = None if timeout is None else time.monotonic() + timeout
         result = PiecedAnswer(self.name, limit)
         credit = CREDIT
         with self._request(op, args) as exchange:
             for piece in pieces(chunks):
                 while credit <= 0 or not exchange.frames.empty():
-                    frame = self._next(exchange, deadline)
+                    frame = self._next_frame(exchange, deadline)
                     credit += frame.header.get("n", 0)
-                    if self._took(exchange, frame, result):  # the host needs no more data: an early result
+                    if self._add_to_result(exchange, frame, result):  # the host needs no more data: an early result
                         return result.value()
-                exchange.given += len(piece)
+                exchange.offered += len(piece)
                 exchange.sent += self._write({"id": exchange.ident, "kind": "data"}, piece)
                 credit -= len(piece)
             self._write({"id": exchange.ident, "kind": "end"})
-            while not self._took(exchange, self._next(exchange, deadline), result):
+            while not self._add_to_result(exchange, self._next_frame(exchange, deadline), result):
                 pass
             return result.value()
 
-    def _took(self, exchange: Exchange, frame: Frame, result: PiecedAnswer) -> bool:
+    def _add_to_result(self, exchange: Exchange, frame: Frame, result: PiecedAnswer) -> bool:
         """Add a frame's part of the result; return whether it was the last frame."""
         if frame.kind in ("data", "end"):
             result.add(frame.body)
@@ -190,7 +195,7 @@ class Host:
         args: Mapping[str, Any] | None = None,
         outgoing: Outgoing | None = None,
         *,
-        limit: Limit = ORDINARY,
+        limit: Limit = DEFAULT_LIMIT,
     ) -> Generator[Frame]:
         """Run an operation and yield its data frames as they come; the last frame is its ``end``.
 
@@ -200,8 +205,8 @@ class Host:
         result = PiecedAnswer(self.name, limit)
         with self._request(op, args) as exchange, self._sending(exchange, outgoing):
             while True:
-                frame = self._next(exchange, None)
-                if frame is _LEFT:
+                frame = self._next_frame(exchange, None)
+                if frame is _ABANDONED:
                     return
                 self._grant(exchange, frame)
                 if outgoing and frame.kind == "credit":
@@ -225,10 +230,10 @@ class Host:
 
         def write(header: Mapping[str, Any], body: bytes) -> None:
             if body:  # only one thread sends data
-                exchange.given += len(body)
+                exchange.offered += len(body)
             self._write({"id": exchange.ident, **header}, body)
 
-        outgoing.attach(write, lambda: exchange.frames.put(_LEFT))
+        outgoing.attach(write, lambda: exchange.frames.put(_ABANDONED))
         try:
             yield
         finally:
@@ -236,25 +241,26 @@ class Host:
 
     @contextlib.contextmanager
     def _request(self, op: str, args: Mapping[str, Any] | None) -> Iterator[Exchange]:
+        """Send a request; afterwards cancel the operation if it has not ended, and log how long it took."""
         exchange = Exchange(next(self._ids))
         self._exchanges[exchange.ident] = exchange
         began = time.monotonic()
         _log.debug("%s: %s begins", self.name, op)
         try:
-            for frame in self._starting(exchange, op, args):
+            for frame in self._request_frames(exchange, op, args):
                 exchange.sent += self._write(frame.header, frame.body)
             yield exchange
         finally:
             del self._exchanges[exchange.ident]
-            self._strays.allow(exchange.late)
+            self._late_frames.allow(exchange.max_late_bytes)
             if not exchange.ended and not self._lost:
                 with contextlib.suppress(HostError):  # it is lost: nothing is left to cancel
                     self._write({"id": exchange.ident, "kind": "cancel"})
             how = "ended" if exchange.ended else "was left"
             took, sent, received = time.monotonic() - began, human_size(exchange.sent), human_size(exchange.received)
-            spans.tell(self.name, op, took, f"{op} {how}: {took * 1000:.0f} ms, {sent} sent, {received} received")
+            spans.log_span(self.name, op, took, f"{op} {how}: {took * 1000:.0f} ms, {sent} sent, {received} received")
 
-    def _starting(self, exchange: Exchange, op: str, args: Mapping[str, Any] | None) -> list[Frame]:
+    def _request_frames(self, exchange: Exchange, op: str, args: Mapping[str, Any] | None) -> list[Frame]:
         try:
             return request_frames(exchange.ident, op, dict(args or {}))
         except ProtocolError as error:
@@ -278,8 +284,8 @@ class Host:
                 self._sent += len(data)
         except OSError as error:
             if self._reader:
-                self._reader.join(LAST_WORDS)  # the helper's last message explains more
-            self._lose(str(error))
+                self._reader.join(LAST_MESSAGE_TIMEOUT)  # the helper's last message explains more
+            self._mark_lost(str(error))
             raise self._lost_error() from error
         return len(data)
 
@@ -293,20 +299,20 @@ class Host:
     def close_if_stalled(self) -> None:
         """Close the connection if a write has been blocked for more than DEAD seconds; called from another thread."""
         began = self._write_began
-        if began is not None and time.monotonic() - began > DEAD:
-            self._lose(f"it took nothing for {DEAD:.0f} s")
+        if began is not None and time.monotonic() - began > SILENCE_TIMEOUT:
+            self._mark_lost(f"it took nothing for {SILENCE_TIMEOUT:.0f} s")
             self._pipe.close()
 
-    def _next(self, exchange: Exchange, deadline: float | None) -> Frame:
-        """Return the next frame of a request; ping a silent host and give up a dead one."""
+    def _next_frame(self, exchange: Exchange, deadline: float | None) -> Frame:
+        """Return the next frame of a request; ping a silent host, and close the connection if it stays silent."""
         while True:
-            left = QUIET if deadline is None else min(QUIET, deadline - time.monotonic())
+            left = PING_AFTER if deadline is None else min(PING_AFTER, deadline - time.monotonic())
             if left <= 0:
                 raise HelperError(self.name, "the operation took too long")
             try:
                 frame = exchange.frames.get(timeout=left)
             except queue.Empty:
-                self._check_alive()
+                self._check_silence()
                 if self._lost is not None:  # lost before the reading thread knew of this request
                     raise self._lost_error() from None
                 continue
@@ -315,10 +321,10 @@ class Host:
                 raise self._lost_error()
             exchange.ended = frame.kind in ("end", "error")
             if frame.kind == "error":
-                raise self._failed(frame.header)
+                raise self._error_of_frame(frame.header)
             return frame
 
-    def _failed(self, header: Mapping[str, Any]) -> HostError:
+    def _error_of_frame(self, header: Mapping[str, Any]) -> HostError:
         """Build the error that an error frame reports; for a bug on the host, also write a crash file as its remedy."""
         message, remedy = (str(header.get(key) or "") for key in ("message", "remedy"))
         trace = clean_text(str(header.get("trace") or ""))  # it is written unchanged to a file
@@ -328,32 +334,34 @@ class Host:
         _log.debug("%s\n%s", error, trace)
         return error
 
-    def _check_alive(self) -> None:
+    def _check_silence(self) -> None:
+        """If the host is silent, ping it, or close the connection when it has not answered in time."""
         now = time.monotonic()
         silence = now - self._last_received
-        if self._lost is not None or silence <= QUIET:
+        if self._lost is not None or silence <= PING_AFTER:
             return
-        if self._asked < self._last_received:  # the first check since then: we may have been paused for long
-            self._asked = now
-        if now - self._asked > DEAD - QUIET:
-            self._lose(f"no answer for {silence:.0f} s")
+        if self._pinged_at < self._last_received:  # not pinged in this silence yet: this process may have been paused
+            self._pinged_at = now
+        if now - self._pinged_at > SILENCE_TIMEOUT - PING_AFTER:
+            self._mark_lost(f"no answer for {silence:.0f} s")
             self._pipe.close()
         else:
-            self.ask_for_life()
+            self.send_ping()
 
-    def ask_for_life(self) -> None:
-        """Ping the host so that it sends something if it is alive; do not wait for the answer."""
+    def send_ping(self) -> None:
+        """Ping the host without waiting for the answer, which ends its silence."""
         if not self._lock.acquire(blocking=False):
             return  # another thread writes, and may be blocked: do not wait for it
         try:
-            self._strays.allow(2 * FRAME)  # its answer
+            self._late_frames.allow(2 * FRAME_COST)  # its answer
             self._send(encode({"id": 0, "kind": "req", "op": "ping"}))
         except OSError as error:
-            self._lose(str(error))
+            self._mark_lost(str(error))
         finally:
             self._lock.release()
 
     def _read(self, decoder: Decoder) -> None:
+        """Read frames and queue each for its request, until the connection ends; runs in a thread."""
         try:
             while data := self._pipe.read(1 << 16):
                 self._last_received = time.monotonic()
@@ -364,22 +372,23 @@ class Host:
                     if exchange is not None:
                         exchange.take(frame, decoder.size)
                         continue
-                    self._strays.take(decoder.size)
+                    self._late_frames.take(decoder.size)
                     if not ident and frame.kind == "error":
-                        error = self._failed(frame.header)
-                        self._lose(f"the helper ended: {str(error).removeprefix(f'{self.name}: ')}")
-            self._lose("the connection ended")
+                        error = self._error_of_frame(frame.header)
+                        self._mark_lost(f"the helper ended: {str(error).removeprefix(f'{self.name}: ')}")
+            self._mark_lost("the connection ended")
         except (OSError, EOFError) as error:
-            self._lose(str(error) or type(error).__name__)
+            self._mark_lost(str(error) or type(error).__name__)
         except ProtocolError as error:
-            self._bug = HelperError(self.name, f"its helper sends nonsense: {error}")
-            self._lose(str(error))
+            self._reader_bug = HelperError(self.name, f"its helper sends nonsense: {error}")
+            self._mark_lost(str(error))
             self._pipe.close()  # stop reading from it
         except Exception as error:  # noqa: BLE001 - raised again in the threads that wait for this host
-            self._bug = error
-            self._lose("a bug of ours")
+            self._reader_bug = error
+            self._mark_lost("a bug of ours")
 
-    def _lose(self, reason: str) -> None:
+    def _mark_lost(self, reason: str) -> None:
+        """Record why the connection ended, and wake all threads that wait for frames."""
         if self._lost is None:
             self._lost = reason
             sent, received = human_size(self._sent), human_size(self._received)
@@ -388,4 +397,4 @@ class Host:
             exchange.frames.put(None)
 
     def _lost_error(self) -> Exception:
-        return self._bug or UnreachableError(self.name, f"the connection was lost ({self._lost})")
+        return self._reader_bug or UnreachableError(self.name, f"the connection was lost ({self._lost})")

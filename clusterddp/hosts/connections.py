@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.hosts.inquiry import Inquiry
-from clusterddp.hosts.via_job_step import Through
+from clusterddp.hosts.via_job_step import ThroughHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,12 +31,12 @@ class Connections:
 
     @property
     def hosts(self) -> list[Host]:
-        """The hosts that are open."""
+        """The open connections."""
         return list(self._hosts.values())
 
     def opened_by(self, entry: HostEntry, command: Sequence[str]) -> Opener:
-        """An opener that reaches a host by a command on another host, ``entry``."""
-        return Through(self._connector, entry, command)
+        """An opener that reaches a host by a command on another host, ``entry`` (``ThroughHost``)."""
+        return ThroughHost(self._connector, entry, command)
 
     def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
         """The connection to a host, opened if it is not open or was lost; an unwritable state folder is reported once.
@@ -53,43 +53,41 @@ class Connections:
                 self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:
                 self._hosts[key] = host
-        if (shut := host.unwritable) is not None:
+        if (refusal := host.unwritable) is not None:
             if writes:
-                raise shut
+                raise refusal
             with self._lock:
-                reported, self._reported_unwritable = (
-                    key in self._reported_unwritable,
-                    self._reported_unwritable | {key},
-                )
+                reported = key in self._reported_unwritable
+                self._reported_unwritable |= {key}
             if not reported:
-                self._notify(str(shut))
+                self._notify(str(refusal))
         return host
 
     def open_all(
         self,
         entries: Iterable[HostEntry],
         progress: Callable[[str], None],
-        opened: Callable[[Host], None] = lambda _: None,
+        on_open: Callable[[Host], None] = lambda _: None,
         *,
         writes: bool = False,
     ) -> list[Outcome[Host]]:
         """Open many hosts at once; each one's Host or its error, in order.
 
-        ``opened`` is called with each, in its own thread; ``writes`` is as in ``open``.
+        ``on_open`` is called with each, in its own thread; ``writes`` is as in ``open``.
         """
-        wanted = list(entries)
-        known = len(self._connector.notices)
+        hosts = list(entries)
+        notices_before = len(self._connector.notices)
         count = itertools.count(1)
-        progress(f"connecting 0/{len(wanted)}")
+        progress(f"connecting 0/{len(hosts)}")
 
-        def one(entry: HostEntry) -> Host:
+        def open_one(entry: HostEntry) -> Host:
             host = self.open(entry, writes=writes)
-            opened(host)
-            progress(f"connecting {next(count)}/{len(wanted)}")
+            on_open(host)
+            progress(f"connecting {next(count)}/{len(hosts)}")
             return host
 
-        outcomes = each(wanted, one)
-        for notice in self._connector.notices[known:]:
+        outcomes = each(hosts, open_one)
+        for notice in self._connector.notices[notices_before:]:
             self._notify(notice)
         return outcomes
 
@@ -106,4 +104,5 @@ class Connections:
 
 
 def _key(name: str, way: str = "") -> str:
+    """The key of a connection: the host's name, and the way to it if there are several."""
     return f"{name} {way}"

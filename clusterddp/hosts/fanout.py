@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
-POOL = 48  # hosts worked on at once
+MAX_AT_ONCE = 48  # hosts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,13 +45,13 @@ def reading_answer(host: str) -> Iterator[None]:
         raise HelperError(host, f"its answer is damaged: {error!r}"[:300]) from error
 
 
-def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL) -> list[Outcome[T]]:
+def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = MAX_AT_ONCE) -> list[Outcome[T]]:
     """Call ``work`` for every item (each has a ``name``) in a bounded pool; outcomes in the items' order.
 
     Only ClusterddpErrors become outcomes: anything else is a bug and is raised.
     """
 
-    def one(item: Any) -> Outcome[T]:
+    def attempt(item: Any) -> Outcome[T]:
         try:
             return Outcome(name=item.name, value=work(item))
         except ClusterddpError as error:
@@ -62,7 +62,7 @@ def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = POOL)
         return []
     pool = ThreadPoolExecutor(max_workers=min(at_once, len(todo)))
     try:
-        return list(pool.map(one, todo))
+        return list(pool.map(attempt, todo))
     finally:  # map has waited for all; after Ctrl-C do not wait for a host that may never answer
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""Asks many hosts a question at once without being held up by hosts that show no sign of life."""
+"""Ask many hosts a question at once, without waiting for hosts that send nothing."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 T = TypeVar("T")
-LOOK = 0.05  # seconds between two checks for hosts that are still silent
-LONGEST = 10  # times the patience, after which even a host that is alive is not waited for any longer
+CHECK_INTERVAL = 0.05  # seconds between two checks for hosts that are still silent
+MAX_PATIENCES = 10  # times ``patience``: longer than that no host is waited for, even if it still sends something
 
 
 class Inquiry:
     """Asks hosts in threads of their own, and gives up those that stay silent.
 
-    A silent host that still owes an answer is not asked again, so it blocks one thread however often it is asked.
+    A silent host that has not answered yet is not asked again, so it blocks one thread however often it is asked.
     ``find`` returns the open host of a name, or None.
     """
 
     def __init__(self, find: Callable[[str], Host | None]) -> None:
         self._find = find
         self._changed = threading.Condition()
-        self._owed: dict[str, list[float]] = {}  # host → when each question that it has not answered was asked
+        self._unanswered: dict[str, list[float]] = {}  # host → when each of its open questions was asked (monotonic)
 
     def each(self, items: Iterable[Any], work: Callable[[Any], T], patience: float) -> list[Outcome[T]]:
-        """Call ``work`` for every item (each has its host's ``name``); outcomes in the items' order."""
+        """Call ``work`` for every item (each has its host's ``name``); outcomes in the items' order.
+
+        A host that sends nothing for ``patience`` seconds gets an error as its outcome.
+        """
         todo = list(items)
         found: dict[str, Outcome[T]] = {}
         bugs: list[Exception] = []
 
         def ask(item: Any) -> None:
-            with self._owing(item.name):
+            with self._record_question(item.name):
                 try:
                     found[item.name] = Outcome(name=item.name, value=work(item))
                 except ClusterddpError as error:
@@ -54,7 +57,7 @@ class Inquiry:
         if bugs:
             raise bugs[0]
         answers = dict(found)
-        return [answers.get(item.name) or _silent(item.name, patience) for item in todo]
+        return [answers.get(item.name) or _no_answer(item.name, patience) for item in todo]
 
     def silence(self, name: str, since: float) -> float:
         """Seconds in which nothing came from a host, counted from ``since`` (monotonic) at the earliest."""
@@ -62,46 +65,47 @@ class Inquiry:
         silent = time.monotonic() - since
         return silent if host is None or host.lost else min(silent, host.silence)
 
-    def wake(self, name: str) -> None:
-        """Ask a host, if it is open, for a sign of life."""
+    def ping(self, name: str) -> None:
+        """Ping a host if its connection is open."""
         host = self._find(name)
         if host is not None and not host.lost:
-            host.ask_for_life()
+            host.send_ping()
 
     def _wait(self, names: Iterable[str], is_done: Callable[[str], bool], patience: float) -> None:
         """Wait until each of these hosts is done, or has been silent for too long."""
         began = time.monotonic()
-        waited, woken = set(names), False
+        waited, pinged = set(names), False
         while True:
             with self._changed:
                 waited -= {name for name in waited if is_done(name)}
                 passed = time.monotonic() - began
-                if passed > LONGEST * patience or all(self.silence(name, began) > patience for name in waited):
+                if passed > MAX_PATIENCES * patience or all(self.silence(name, began) > patience for name in waited):
                     return
-                self._changed.wait(LOOK)
-            if passed > patience / 2 and not woken:
-                woken = True
+                self._changed.wait(CHECK_INTERVAL)
+            if passed > patience / 2 and not pinged:
+                pinged = True
                 for name in waited:
-                    self.wake(name)
+                    self.ping(name)
 
     @contextlib.contextmanager
-    def _owing(self, name: str) -> Iterator[None]:
+    def _record_question(self, name: str) -> Iterator[None]:
+        """Count a question as unanswered while the block runs."""
         asked = time.monotonic()
         with self._changed:
-            self._owed.setdefault(name, []).append(asked)
+            self._unanswered.setdefault(name, []).append(asked)
         try:
             yield
         finally:
             with self._changed:
-                self._owed[name].remove(asked)
+                self._unanswered[name].remove(asked)
                 self._changed.notify_all()
 
     def _is_stuck(self, name: str, patience: float) -> bool:
-        """Whether a host owes an answer, and has been silent for too long since it was asked."""
+        """Whether a host has a question to answer, and has been silent for too long since it was asked."""
         with self._changed:
-            first = min(self._owed.get(name, ()), default=None)
-        return first is not None and self.silence(name, first) > patience
+            oldest = min(self._unanswered.get(name, ()), default=None)
+        return oldest is not None and self.silence(name, oldest) > patience
 
 
-def _silent(name: str, patience: float) -> Outcome[Any]:
+def _no_answer(name: str, patience: float) -> Outcome[Any]:
     return Outcome(name=name, error=UnreachableError(name, f"no answer within {patience:g} s"))

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 COMMAND = "exec cat"
 SIZES = (64, 500, 1000, 1200, 1300, 1350, 1400, 2000, 4000, 8000, 16000)  # bytes; ssh, TCP and IP add about 100
-START = 15.0  # seconds for the first to come back, as a login shell may read long files before
-PATIENCE = 5.0  # seconds for each other; enough for two packets lost by chance to be sent again
-_LONGEST_NOISE = 64 * 1024  # bytes a login shell may print
+FIRST_TIMEOUT = 15.0  # seconds for the first message to come back, as a login shell may read long files before
+MESSAGE_TIMEOUT = 5.0  # seconds for each other message; enough for two packets lost by chance to be sent again
+_MAX_NOISE = 64 * 1024  # bytes a login shell may print
 
 
-def late_helper(entry: HostEntry, opener: Opener, seconds: float) -> UnreachableError:
+def timeout_error(entry: HostEntry, opener: Opener, seconds: float) -> UnreachableError:
     """Build the error for a helper that did not start in time; it says so if large packets get lost."""
     late = f"the helper did not start within {seconds:.0f} s"
-    lost = lost_above(entry, opener)
+    lost = largest_passing_size(entry, opener)
     if lost is None:
         return UnreachableError(entry.name, late)
     passed, failed = lost
@@ -40,10 +40,10 @@ def late_helper(entry: HostEntry, opener: Opener, seconds: float) -> Unreachable
     )
 
 
-def lost_above(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
+def largest_passing_size(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
     """Return the largest size in bytes that came back and the next, which did not; None if that is not the fault.
 
-    Takes what a connection takes, and ``PATIENCE`` for the message that is lost, ``START`` for a host that is silent.
+    Takes the time of a connection, and ``MESSAGE_TIMEOUT`` for a lost message or ``FIRST_TIMEOUT`` for a silent host.
     """
     try:
         pipe = opener.open(entry, COMMAND)
@@ -52,7 +52,7 @@ def lost_above(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
     passed = 0
     try:
         for size in SIZES:
-            if not _comes_back(pipe, size, PATIENCE if passed else START):
+            if not _comes_back(pipe, size, MESSAGE_TIMEOUT if passed else FIRST_TIMEOUT):
                 return (passed, size) if passed else None
             passed = size
     finally:
@@ -60,17 +60,17 @@ def lost_above(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
     return None
 
 
-def _comes_back(pipe: BytePipe, size: int, patience: float) -> bool:
+def _comes_back(pipe: BytePipe, size: int, timeout: float) -> bool:
     """Whether a message comes back in time; closes the pipe if it does not."""
     message = secrets.token_hex(size // 2).encode() + b"\n"  # random: nothing on the way can compress it much
-    watchdog = threading.Timer(patience, pipe.close)
+    watchdog = threading.Timer(timeout, pipe.close)
     watchdog.daemon = True
     watchdog.start()
     received = b""
     try:
-        with contextlib.suppress(OSError, ValueError):  # closed under us
+        with contextlib.suppress(OSError, ValueError):  # the watchdog has closed the pipe
             pipe.write(message)
-            while message not in received and len(received) < _LONGEST_NOISE + size:
+            while message not in received and len(received) < _MAX_NOISE + size:
                 data = pipe.read(1 << 16)
                 if not data:
                     return False

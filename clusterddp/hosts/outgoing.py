@@ -1,4 +1,7 @@
-"""Data sent to an operation by another thread while its answers are read; never more than the host has granted."""
+"""Data sent to an operation by another thread while its answers are read.
+
+A frame is sent once there is any credit, so up to one frame more than the host has granted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Outgoing:
         self._write: Write | None = None
         self._leave: Callable[[], object] = lambda: None
         self._credit = CREDIT
-        self._over = False  # the operation has ended
+        self._ended = False  # the operation has ended
 
     def attach(self, write: Write, leave: Callable[[], object] = lambda: None) -> None:
         """Start sending: ``write`` sends a frame of the operation, ``leave`` ends the reading of its answers."""
@@ -32,7 +35,7 @@ class Outgoing:
     def detach(self) -> None:
         """Stop sending, as the operation has ended; threads that wait to send give up."""
         with self._changed:
-            self._write, self._over = None, True
+            self._write, self._ended = None, True
             self._changed.notify_all()
 
     def grant(self, size: int) -> None:
@@ -42,10 +45,10 @@ class Outgoing:
             self._changed.notify_all()
 
     def send(self, body: bytes) -> bool:
-        """Send data as the host grants credit; return whether the operation is still running. Raises HostError."""
+        """Send data, each frame once there is any credit; return whether the operation still runs. Raises HostError."""
         for piece in pieces([body]):
             with self._changed:
-                self._changed.wait_for(lambda: self._over or (self._write and self._credit > 0))
+                self._changed.wait_for(lambda: self._ended or (self._write and self._credit > 0))
                 self._credit -= len(piece)
                 write = self._write
             if write is None:
@@ -54,7 +57,7 @@ class Outgoing:
         return True
 
     def order(self, **header: Any) -> bool:
-        """Send a frame without data, which needs no credit; return whether the operation is running."""
+        """Send a frame that has only a header, which needs no credit; return whether the operation is running."""
         write = self._write
         if write is not None:
             write({"kind": "data", **header}, b"")
@@ -63,13 +66,13 @@ class Outgoing:
     def leave(self) -> None:
         """Abandon the operation, whatever the host does: end the reading of its answers."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or self._write)
+            self._changed.wait_for(lambda: self._ended or self._write)
         self._leave()
 
     def end(self) -> None:
         """Tell the host that no more data follows."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or self._write)
+            self._changed.wait_for(lambda: self._ended or self._write)
             write = self._write
         if write is not None:
             write({"kind": "end"}, b"")

@@ -7,6 +7,6 @@ import logging
 LOGGER = logging.getLogger("clusterddp.spans")
 
 
-def tell(host: str, what: str, took: float, text: str = "") -> None:
+def log_span(host: str, what: str, took: float, text: str = "") -> None:
     """Log a step that has just ended after ``took`` seconds; the record's ``span`` is (host, what, seconds)."""
     LOGGER.debug("%s: %s", host, text or f"{what}: {took * 1000:.0f} ms", extra={"span": (host, what, took)})

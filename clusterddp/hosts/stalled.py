@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Protocol
 
-INTERVAL = 5.0  # seconds between two checks
+CHECK_INTERVAL = 5.0  # seconds between two checks
 
 
 class Writer(Protocol):
@@ -16,7 +16,7 @@ class Writer(Protocol):
         """Close the connection if a write has taken too long."""
 
 
-class _Watch:
+class _WriteWatchdog:
     """Checks all open connections in one thread, which runs while there are any."""
 
     def __init__(self) -> None:
@@ -42,22 +42,22 @@ class _Watch:
             thread.join()
 
     def _run(self) -> None:
-        while self._any_left():
-            self._look()
+        while self._wait_for_check():
+            self._close_stalled()
 
-    def _any_left(self) -> bool:
-        """Wait INTERVAL seconds, or until the last connection is closed; return whether any is open."""
+    def _wait_for_check(self) -> bool:
+        """Wait CHECK_INTERVAL seconds, or until the last connection is closed; return whether any is open."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._open, INTERVAL)
+            self._changed.wait_for(lambda: not self._open, CHECK_INTERVAL)
             if not self._open:
                 self._thread = None
             return bool(self._open)
 
-    def _look(self) -> None:
+    def _close_stalled(self) -> None:
         with self._changed:
             connections = list(self._open)
         for connection in connections:
             connection.close_if_stalled()
 
 
-WATCH = _Watch()
+WRITE_WATCHDOG = _WriteWatchdog()

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")
-PASSING = (129, 137, 143, 255)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself: worth another try
+TRANSIENT_STATUSES = (
+    129,
+    137,
+    143,
+    255,
+)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself
 _PATH = re.compile("/[^\\n]*")
-_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
+_MAX_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
 class HelperHello(NamedTuple):
@@ -50,22 +55,22 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Help
     """
     with contextlib.suppress(OSError):  # the shell exited at once (nologin): its message is read below
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
-    noise, answer, rest = _answer(entry, pipe, b"")
+    noise, answer, rest = _read_answer(entry, pipe, b"")
     compiles = answer == "unknown"
     if compiles:  # the host has no code that it can use unchanged
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.introduction(state=entry.state))
-        _, answer, rest = _answer(entry, pipe, rest)
+        _, answer, rest = _read_answer(entry, pipe, rest)
     sent = answer == "need"
     if sent:
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.packed)
-        _, answer, rest = _answer(entry, pipe, rest)
-    _heed_refusal(entry, answer)
-    needed = f"was sent, {human_size(len(code.packed))}" if sent else "is there already"
+        _, answer, rest = _read_answer(entry, pipe, rest)
+    _raise_refusal(entry, answer)
+    how = f"was sent, {human_size(len(code.packed))}" if sent else "is there already"
     if compiles and not sent:
-        needed += ", without byte code of its Python: it compiles what it runs"
-    _log.debug("%s: the helper's code %s (%s)", entry.name, needed, code.digest[:12])
+        how += ", without byte code of its Python: it compiles what it runs"
+    _log.debug("%s: the helper's code %s (%s)", entry.name, how, code.digest[:12])
     decoder = Decoder()
     frames: list[Frame] = []
     data = rest
@@ -76,25 +81,25 @@ def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, Help
             raise HelperError(entry.name, f"the helper answers with something else: {error}") from error
         data = b"" if frames else _read(pipe)
         if not frames and not data:
-            raise _no_helper(entry, pipe, b"")
-    hello = _hello(entry, frames[0].header)
+            raise _start_error(entry, pipe, b"")
+    hello = _parse_hello(entry, frames[0].header)
     decoder.texts = True
-    own = (hello.python, hello.executable, hello.pid, hello.state)
-    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *own)
+    facts = (hello.python, hello.executable, hello.pid, hello.state)
+    _log.debug("%s: the helper runs: Python %s (%s), pid %s, state in %s", entry.name, *facts)
     return noise, hello, decoder
 
 
-def _answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str, bytes]:
+def _read_answer(entry: HostEntry, pipe: BytePipe, received: bytes) -> tuple[str, str, bytes]:
     """Read to the next line with the magic word: the text before it, its message, and the bytes after it."""
     while not (found := _magic_line(received)):
         data = _read(pipe)
-        if not data or len(received) > _NOISE:
-            raise _no_helper(entry, pipe, received)
+        if not data or len(received) > _MAX_NOISE:
+            raise _start_error(entry, pipe, received)
         received += data
     return found
 
 
-def _hello(entry: HostEntry, header: Mapping[str, Any]) -> HelperHello:
+def _parse_hello(entry: HostEntry, header: Mapping[str, Any]) -> HelperHello:
     """Check every field of the helper's hello."""
     if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
         raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
@@ -116,7 +121,7 @@ def _hello(entry: HostEntry, header: Mapping[str, Any]) -> HelperHello:
         raise HelperError(entry.name, f"the helper's hello is damaged: {error}") from error
 
 
-def _heed_refusal(entry: HostEntry, answer: str) -> None:
+def _raise_refusal(entry: HostEntry, answer: str) -> None:
     """Raise an error unless the host has the helper's code, by its last answer before the hello."""
     if answer == "have":
         return
@@ -132,6 +137,7 @@ def _heed_refusal(entry: HostEntry, answer: str) -> None:
 
 
 def _read(pipe: BytePipe) -> bytes:
+    """Read some bytes; empty at the end of the pipe, or if it broke."""
     try:
         return pipe.read(1 << 16)
     except OSError:  # broken: the end too
@@ -139,6 +145,7 @@ def _read(pipe: BytePipe) -> bytes:
 
 
 def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
+    """The text before the magic word, the rest of its line, and the bytes after; None if it has not come yet."""
     before, found, after = received.partition(MAGIC_WORD.encode() + b" ")
     if not found or b"\n" not in after:
         return None
@@ -146,18 +153,19 @@ def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
     return before.decode(errors="replace"), answer.decode(errors="replace"), rest
 
 
-def _no_helper(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
+def _start_error(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
+    """Why no helper started, by the exit status and the last output."""
     status = pipe.exit_status()
     lines = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
     last = f": {lines[-1][:300]}" if lines else ""
     setting = "set ansible_python_interpreter to a Python 3.8 or newer"
     if status == NO_PYTHON:
-        wanted = entry.ansible_python or "python3"
-        return NoPythonError(entry.name, f"no {wanted} on the host", remedy=setting)
+        program = entry.ansible_python or "python3"
+        return NoPythonError(entry.name, f"no {program} on the host", remedy=setting)
     if status == TOO_OLD:
         return NoPythonError(entry.name, "the host's Python is older than 3.8", remedy=setting)
     if MAGIC in received:
         return HelperError(entry.name, "the helper on the host is of another version")
-    if status is None or status in PASSING:
+    if status is None or status in TRANSIENT_STATUSES:
         return UnreachableError(entry.name, f"the connection was lost while the helper started{last}")
     return HelperError(entry.name, f"the helper did not start (exit {status}){last}")

@@ -1,4 +1,4 @@
-"""Open the way to a host by a command on another host, such as ``srun`` on a login host for a job's nodes."""
+"""Reach a host by a command on another host, such as ``srun`` on a login host for a job's nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe, Connector
     from clusterddp.inventory import HostEntry
 
-_FIRST = "exec "  # how our only command begins (hosts/zipapp.py)
+_EXEC = "exec "  # how our only command begins (hosts/zipapp.py)
 
 
 class Opener(Protocol):
@@ -23,7 +23,7 @@ class Opener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Through:
+class ThroughHost:
     """An ``Opener`` that goes through another host."""
 
     connector: Connector  # opens the connection to the other host
@@ -32,4 +32,4 @@ class Through:
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:  # noqa: ARG002 - the prefix names it
         """Open a pipe to a command on the host that ``prefix`` leads to."""
-        return self.connector.open(self.entry, _FIRST + shlex.join(self.prefix) + " " + command.removeprefix(_FIRST))
+        return self.connector.open(self.entry, _EXEC + shlex.join(self.prefix) + " " + command.removeprefix(_EXEC))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts import kept_code
+from clusterddp.hosts import code_cache
 from clusterddp.remote.shared.run.plan import BACKEND
 from clusterddp.remote.shared.wire.frames import MAGIC, PROTOCOL
 
@@ -34,16 +34,16 @@ _PLUGIN = {
 _ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 
 
-_MAKING = threading.Lock()  # one thread reads or makes the bundle; the other hosts' threads wait
+_BUILD_LOCK = threading.Lock()  # one thread reads or makes the bundle; the other hosts' threads wait
 # The header before a kept archive: digests of the files' states, of their contents, of the archive; its Index.
-_HEAD = struct.Struct(">32s32s32sQQ32s")
+_HEADER = struct.Struct(">32s32s32sQQ32s")
 
 # Stage by stage: sh picks an interpreter by the first two lines of stdin; that interpreter runs the program
 # whose length stands on the next line. One constant string: no host, user or path is ever part of it, so no
 # login shell (csh, fish, …) parses data. It holds no backslash, `!` or newline, which
 # one of them would read.
 TOO_OLD, NO_PYTHON = 97, 98
-_STAGE = (
+_LOADER = (
     "import sys;sys.version_info<(3,8)and sys.exit(97);"
     "i=open(0,chr(114)+chr(98),closefd=False);exec(i.read(int(i.readline())))"
 )
@@ -51,7 +51,7 @@ COMMAND = (
     "exec /bin/sh -c 'IFS= read -r a; IFS= read -r b; s=98; "
     'if test -n "$a"; then set -- "$a"; else set -- python3 "$b"; fi; '
     'for p; do command -v "$p" >/dev/null 2>&1 || continue; '
-    f'"$p" -I -S -c "{_STAGE}"; s=$?; test $s = 97 || exit $s; done; exit $s\''
+    f'"$p" -I -S -c "{_LOADER}"; s=$?; test $s = 97 || exit $s; done; exit $s\''
 )
 
 
@@ -71,7 +71,7 @@ class Bundle:
     code: bytes = field(repr=False)
     digest: str
     index: Index | None = None
-    # whether a host whose Python finds no byte code in it keeps its own (``remote/helper/own_code.py``)
+    # whether a host whose Python finds no byte code in it makes and keeps its own (``remote/helper/own_code.py``)
     kept: bool = False
 
     def opening(self, *, interpreter: str | None, fallback: str | None, state: str | None) -> bytes:
@@ -80,10 +80,10 @@ class Bundle:
         ``interpreter`` (``ansible_python_interpreter``), if given, is used alone. ``fallback`` (``clusterddp_python``)
         is used if the host's ``python3`` is missing or older than 3.8. ``state`` is ``clusterddp_state``.
         """
-        spot = (b"none" if self.kept else b"", 0, 0, "")
+        index = (b"none" if self.kept else b"", 0, 0, "")
         if self.index:
-            spot = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
-        call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {spot!r})"
+            index = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
+        call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {index!r})"
         choice = f"{interpreter or ''}\n{fallback or ''}\n".encode()
         return choice + _program(("code_finder.py",), call) + (state or "").encode().hex().encode() + b"\n"
 
@@ -92,21 +92,21 @@ class Bundle:
         number = importlib.util.MAGIC_NUMBER.hex() if self.index else "none" if self.kept else None
         index = (self.index.offset, self.index.size) if self.index else None
         size = len(self.packed)
-        wanted = {"digest": self.digest, "size": size, "state": state, "byte_code": number, "index": index}
+        request = {"digest": self.digest, "size": size, "state": state, "byte_code": number, "index": index}
         return (
             _program(("indexed_code.py", "bootstrap.py"), f"receive_helper(i, {MAGIC_WORD!r})")
-            + json.dumps(wanted).encode()
+            + json.dumps(request).encode()
             + b"\n"
         )
 
     @property
     def packed(self) -> bytes:
         """The zipapp as sent, compressed."""
-        return _packed(self.code)
+        return _compress(self.code)
 
 
 @functools.lru_cache(maxsize=2)
-def _packed(code: bytes) -> bytes:
+def _compress(code: bytes) -> bytes:
     return zlib.compress(code)
 
 
@@ -123,7 +123,7 @@ def bundle() -> Bundle:
     A host with a Python of the same version then need not compile what it imports, at each connection and for each
     process of a run; zipimport ignores byte code of another version and uses the source beside it.
     """
-    with _MAKING:
+    with _BUILD_LOCK:
         return _bundle()
 
 
@@ -135,39 +135,40 @@ def _bundle() -> Bundle:
         return _with_sources(_members(), f"it cannot be kept here: {error}; each host makes its own")
 
 
-def _sources() -> Iterator[tuple[str, os.stat_result]]:
+def _source_files() -> Iterator[tuple[str, os.stat_result]]:
     """Yield every file of ``remote/`` and its stat, in order. Every command does this, so without pathlib."""
-    found = []
+    files = []
     for folder, folders, names in os.walk(REMOTE):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        found += [f"{folder}/{name}" for name in names]
-    for path in sorted(found):
+        files += [f"{folder}/{name}" for name in names]
+    for path in sorted(files):
         yield path, os.stat(path)  # noqa: PTH116 - as above
 
 
 def _members() -> dict[str, bytes]:
     """The zipapp's files by name; the same for the same sources."""
-    found = {"__main__.py": _ENTRY.encode()}
-    found |= {f"{PACKAGE}-0.dist-info/{name}": text.encode() for name, text in _PLUGIN.items()}
-    for path, _ in _sources():
-        found[PACKAGE + path[len(str(REMOTE)) :]] = Path(path).read_bytes()
-    return found
+    members = {"__main__.py": _ENTRY.encode()}
+    members |= {f"{PACKAGE}-0.dist-info/{name}": text.encode() for name, text in _PLUGIN.items()}
+    for path, _ in _source_files():
+        members[PACKAGE + path[len(str(REMOTE)) :]] = Path(path).read_bytes()
+    return members
 
 
-def _state() -> bytes:
+def _source_digest() -> bytes:
     """A digest that changes whenever a source is written: Python's own check of its byte code, but stricter."""
-    found = hashlib.sha256(repr((importlib.util.MAGIC_NUMBER, _ENTRY, _PLUGIN)).encode())
-    for path, info in _sources():
+    digest = hashlib.sha256(repr((importlib.util.MAGIC_NUMBER, _ENTRY, _PLUGIN)).encode())
+    for path, info in _source_files():
         numbers = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
-        found.update(f"{path}\0{numbers}".encode(errors="surrogateescape"))
-    return found.digest()
+        digest.update(f"{path}\0{numbers}".encode(errors="surrogateescape"))
+    return digest.digest()
 
 
-def _content(members: Mapping[str, bytes]) -> bytes:
-    found = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+def _content_digest(members: Mapping[str, bytes]) -> bytes:
+    """A digest of the zipapp's files and of the Python that made their byte code."""
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
     for name, data in members.items():
-        found.update(b"%s %d " % (name.encode(), len(data)) + data)
-    return found.digest()
+        digest.update(b"%s %d " % (name.encode(), len(data)) + data)
+    return digest.digest()
 
 
 def _with_byte_code() -> Bundle:
@@ -178,30 +179,31 @@ def _with_byte_code() -> Bundle:
     every command would cost more than it saves; NotImplementedError if this Python keeps no byte code.
     """
     path = Path(importlib.util.cache_from_source(str(REMOTE / "zipapp.py"))).with_suffix(".pyz")
-    state, size = _state(), 32
+    state, size = _source_digest(), 32
     copies = []
-    for kept in kept_code.copies(path):
-        if kept.startswith(state):
-            return _unpacked(kept)
-        copies.append(kept)
+    for copy in code_cache.copies(path):
+        if copy.startswith(state):
+            return _parse_stored(copy)
+        copies.append(copy)
     members = _members()
-    content = _content(members)
-    same = [kept for kept in copies if kept[size:].startswith(content)]  # checked out anew, or copied
+    content = _content_digest(members)
+    same = [copy for copy in copies if copy[size:].startswith(content)]  # checked out anew, or copied
     if same:
-        found = state + same[0][size:]
+        stored = state + same[0][size:]
     else:
         from clusterddp.remote.shared.code.code_archive import archive_with_index  # noqa: PLC0415 - once a version
 
         code, index = archive_with_index(members, PACKAGE)
-        found = _HEAD.pack(state, content, hashlib.sha256(code).digest(), *index) + code
-    kept_code.keep(path, found)
-    return _unpacked(found)
+        stored = _HEADER.pack(state, content, hashlib.sha256(code).digest(), *index) + code
+    code_cache.store(path, stored)
+    return _parse_stored(stored)
 
 
-def _unpacked(data: bytes) -> Bundle:
-    _, _, digest, offset, size, sha256 = _HEAD.unpack_from(data)
+def _parse_stored(data: bytes) -> Bundle:
+    """Read a stored archive and its header."""
+    _, _, digest, offset, size, sha256 = _HEADER.unpack_from(data)
     index = Index(offset=offset, size=size, sha256=sha256)
-    return Bundle(code=data[_HEAD.size :], digest=digest.hex(), index=index, kept=True)
+    return Bundle(code=data[_HEADER.size :], digest=digest.hex(), index=index, kept=True)
 
 
 def _with_sources(members: Mapping[str, bytes], reason: str) -> Bundle:

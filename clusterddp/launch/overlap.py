@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts import spans
-from clusterddp.hosts.fanout import POOL, each
+from clusterddp.hosts.fanout import MAX_AT_ONCE, each
 from clusterddp.runs.timeline import THIS_MACHINE
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Early:
 
     def __init__(self, project: Project, options: RunOptions, repeat: Repeat | None) -> None:
         self.repeat = repeat
-        self._pool = ThreadPoolExecutor(POOL, thread_name_prefix="early")
+        self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="early")
         self._requests: dict[str, Future[Any]] = {}
         self._scan = self._pool.submit(_scan_project, project, options.sync_limit, repeat)
         self._pool.submit(import_module, "clusterddp.launch.prepare")
@@ -71,7 +71,7 @@ def _scan_project(project: Project, limit: int | None, repeat: Repeat | None) ->
 
     began = time.monotonic()
     tree = repeat.tree if repeat else scan(project, limit)
-    spans.tell(THIS_MACHINE, "scan of the project", time.monotonic() - began)
+    spans.log_span(THIS_MACHINE, "scan of the project", time.monotonic() - began)
     return tree
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
-from clusterddp.hosts.answers import PATHS
+from clusterddp.hosts.answers import PATHS_LIMIT
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.cleanup.cleanup_records import (
     EverythingAnswer,
@@ -59,7 +59,7 @@ def list_holdings(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host
 
     def ask(entry: HostEntry) -> Holdings:
         request = HoldingsRequest(workdir=_workdir(entry, project))
-        answer = host(entry).call("holdings", written(request), timeout=TIMEOUT, limit=PATHS)
+        answer = host(entry).call("holdings", written(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(entry.name):
             return Holdings(host=entry.name, **read_record(HoldingsAnswer, answer, "answer")._asdict())
 
@@ -85,7 +85,7 @@ def remove(
     def remove_on_host(entry: HostEntry) -> EverythingRemoved:
         workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in listed_workdirs[entry.name])
         request = EverythingRequest(workdir=_workdir(entry, project), shown=workdirs)
-        answer = host(entry).call("remove_everything", written(request), timeout=TIMEOUT, limit=PATHS)
+        answer = host(entry).call("remove_everything", written(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(entry.name):
             return EverythingRemoved(host=entry.name, **read_record(EverythingAnswer, answer, "answer")._asdict())
 

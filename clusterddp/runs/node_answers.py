@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
-from clusterddp.hosts.answers import MEMORY, ORDINARY, Limit
+from clusterddp.hosts.answers import DEFAULT_LIMIT, MAX_MEMORY, Limit
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.status_reply import (
     MAX_CACHED,
@@ -37,7 +37,7 @@ class Wanted:
 ALL, BRIEF = Wanted(), Wanted(brief=True)
 # A login host reports all nodes, and each of 1,000 nodes lists all others: a million names of 100 bytes each.
 # A host that is not asked for a certain run reports all runs that it keeps: thousands in a month.
-_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY = Limit(memory=4 * MEMORY), 4 * MAX_CACHED
+_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY = Limit(memory=4 * MAX_MEMORY), 4 * MAX_CACHED
 
 
 def query_nodes(
@@ -57,7 +57,7 @@ def query_nodes(
         brief=wanted.brief,
         known=previous.digests if run else None,  # a list of all runs is requested only once
     )
-    limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (ORDINARY, MAX_CACHED)
+    limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (DEFAULT_LIMIT, MAX_CACHED)
     answer = host.call("runs", written(request), limit=limit)
     try:
         reports, host.memory["runs", run, wanted] = previous.whole(answer, most)

@@ -42,7 +42,7 @@ class Streams:
         """Ping the machine that sends a host's lines; do not wait for the answer."""
         reader = self._readers.get(host)
         if reader and not reader.lost:
-            reader.ask_for_life()
+            reader.send_ping()
 
     def close_connection(self, host: str, reason: str) -> None:
         """Close the connection to the sender of a host's lines; the stream breaks, and is reopened over another."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostError, UnreachableError
-from clusterddp.hosts.fanout import POOL
+from clusterddp.hosts.fanout import MAX_AT_ONCE
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken
 from clusterddp.remote.shared.schema.record import written
@@ -56,7 +56,7 @@ class Execution:
         self._open_host, self._workdirs, self._subfolder = open_host, workdirs, subfolder
         self._input = SharedInput(given) if given else None
         self._outgoing = {name: Outgoing() for name in self._entries}
-        self._connecting = threading.Semaphore(POOL)
+        self._connecting = threading.Semaphore(MAX_AT_ONCE)
         self._stopping = threading.Event()
         self._merge = Merge(self._entries, self._start_on_host, retry=lambda _number, _error: None, past=False)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
-from clusterddp.hosts.answers import PATHS, Limit
+from clusterddp.hosts.answers import PATHS_LIMIT, Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.wire.chunk_stream import bundles_of
@@ -117,7 +117,7 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
 
     def ask(host: Host) -> HostSync:
         order = SyncRequest(workdir=host.entry.workdir or workdir, digest="", name=name)
-        answer = host.call("workdir_state", written(order), timeout=_STATE_TIMEOUT, limit=PATHS)
+        answer = host.call("workdir_state", written(order), timeout=_STATE_TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(host.name):
             state = read_workdir_state(answer)
         return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, notices=_notices_of(state))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 import pytest
 
-from clusterddp.hosts.answers import MEMORY, cost
+from clusterddp.hosts.answers import MAX_MEMORY, memory_cost
 from clusterddp.remote.shared.wire.frames import MAX_BODY, encode
 
 MIB, SECONDS = 64, 2.0
@@ -70,8 +70,8 @@ def result(body: bytes, times: int, begin: bytes = b"", end: bytes = b"") -> Sen
 def most(unit: bytes) -> Sent:
     """A list of as many of these values as are taken."""
     body = unit * (MAX_BODY // len(unit))
-    whole = cost(body * 40) / 40
-    return result(body, int((MEMORY - (1 << 20)) / whole), b"[", b"0]")
+    whole = memory_cost(body * 40) / 40
+    return result(body, int((MAX_MEMORY - (1 << 20)) / whole), b"[", b"0]")
 
 
 def large(unit: bytes, mib: float, begin: bytes = b"", end: bytes = b"", asked: str = "facts") -> Sent:

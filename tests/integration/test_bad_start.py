@@ -39,7 +39,7 @@ import sys
 from pathlib import Path
 from clusterddp.hosts import client, zipapp
 from clusterddp.cli.main import main
-client.QUIET, client.DEAD = 1.0, 4.0
+client.PING_AFTER, client.SILENCE_TIMEOUT = 1.0, 4.0
 zipapp.REMOTE = Path(sys.argv.pop(1))
 main()
 """

@@ -41,7 +41,7 @@ def test_a_black_hole_is_left_within_the_timeout(make_lab: MakeLab) -> None:
 def test_a_way_that_swallows_large_packets_is_told_with_their_size(
     make_lab: MakeLab, transport: str, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "HANDSHAKE", 4.0)
+    monkeypatch.setattr(client, "HANDSHAKE_TIMEOUT", 4.0)
     lab = make_lab(2)
     network.set_mtu(lab.number, tuple(host.nics[0] for host in lab.hosts), 9000)
     entries = inventory.load(lab.write_inventory(more={"all": {"clusterddp_transport": transport}})).hosts
@@ -50,7 +50,7 @@ def test_a_way_that_swallows_large_packets_is_told_with_their_size(
         began = time.monotonic()
         with pytest.raises(UnreachableError) as caught:
             client.Host.open(entries[0], connector)
-        assert time.monotonic() - began < 4.0 + large_packets.START + large_packets.PATIENCE
+        assert time.monotonic() - began < 4.0 + large_packets.FIRST_TIMEOUT + large_packets.MESSAGE_TIMEOUT
         client.Host.open(entries[1], connector).close()
         lab.hosts[0].heal()
         client.Host.open(entries[0], connector).close()
@@ -66,8 +66,8 @@ def test_a_way_that_swallows_large_packets_is_told_with_their_size(
 def test_a_host_that_answers_nothing_is_not_said_to_lose_packets(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "HANDSHAKE", 2.0)
-    monkeypatch.setattr(large_packets, "START", 1.0)
+    monkeypatch.setattr(client, "HANDSHAKE_TIMEOUT", 2.0)
+    monkeypatch.setattr(large_packets, "FIRST_TIMEOUT", 1.0)
     lab = make_lab(1)
     lab.hosts[0].write(".profile", "sleep 600\n")
     (entry,) = inventory.load(lab.write_inventory()).hosts

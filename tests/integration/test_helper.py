@@ -129,7 +129,7 @@ class TestStart:
             Host.open(entry(tmp_path / "file" / "state"), Shell("/bin/sh"))
 
     def test_a_login_that_hangs_is_given_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(client, "HANDSHAKE", 0.3)
+        monkeypatch.setattr(client, "HANDSHAKE_TIMEOUT", 0.3)
         hanging = tmp_path / "hanging"
         hanging.write_text("#!/bin/sh\nexec sleep 600\n")
         hanging.chmod(0o700)
@@ -323,9 +323,9 @@ class TestEnds:
 class TestDeadHost:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(client, "QUIET", 0.2)
-        monkeypatch.setattr(client, "DEAD", 1.5)
-        monkeypatch.setattr(stalled, "INTERVAL", 0.1)
+        monkeypatch.setattr(client, "PING_AFTER", 0.2)
+        monkeypatch.setattr(client, "SILENCE_TIMEOUT", 1.5)
+        monkeypatch.setattr(stalled, "CHECK_INTERVAL", 0.1)
 
     def test_a_host_that_is_only_busy_is_not_given_up(self, own: Host) -> None:
         assert own.call("work", {"seconds": 2.5}, timeout=60) == "done"

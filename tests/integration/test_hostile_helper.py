@@ -106,8 +106,8 @@ def test_a_result_has_a_limit() -> None:
 
 def test_a_host_that_sends_and_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What grants it more fills its pipe, and whoever reads its answers is held in a write."""
-    monkeypatch.setattr(client, "DEAD", 0.5)
-    monkeypatch.setattr(stalled, "INTERVAL", 0.1)
+    monkeypatch.setattr(client, "SILENCE_TIMEOUT", 0.5)
+    monkeypatch.setattr(stalled, "CHECK_INTERVAL", 0.1)
     answer = encode({"id": 1, "kind": "data", "result": True}, b" ")
     with hostile(answer, times=3000, deaf=True) as host, pytest.raises(HostError, match=r"bad: .*it took nothing for"):
         host.call("facts", timeout=20)

@@ -13,7 +13,7 @@ import pytest
 
 from clusterddp.errors import AuthenticationError, UnreachableError
 from clusterddp.hosts.ssh import Connector
-from clusterddp.hosts.ssh.connector import ATTEMPTS
+from clusterddp.hosts.ssh.connector import MAX_ATTEMPTS
 from tests.integration.cli import User, user_of
 from tests.integration.throwaway_sshd import host_entry, make_key
 from tests.lab.faults import children
@@ -232,7 +232,7 @@ def test_the_told_command_unlocks_the_key_where_a_host_hangs_up_at_each_question
     """Each try to log in is longer than the host waits: a key more is asked for each time."""
     made = make_sshd(LoginGraceTime="1")
     (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
-    keys = [make_key(home / f"key{number}", passphrase=RIGHT) for number in range(ATTEMPTS)]
+    keys = [make_key(home / f"key{number}", passphrase=RIGHT) for number in range(MAX_ATTEMPTS)]
     (made.folder / "authorized_keys").write_text(keys[-1].with_suffix(".pub").read_text())
     (home / ".ssh" / "config").write_text("".join(f"IdentityFile {key}\n" for key in keys))
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HostError
-from clusterddp.hosts.answers import ORDINARY, Limit
+from clusterddp.hosts.answers import DEFAULT_LIMIT, Limit
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.ssh import Connector
 from clusterddp.remote.shared.wire.chunks import CHUNK
@@ -66,7 +66,9 @@ class Mortal:
         self._real.close()
         self._connector.close()
 
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
+    def call(
+        self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = DEFAULT_LIMIT
+    ) -> Any:
         return self.upload(op, args, (), timeout=timeout, limit=limit)
 
     def upload(
@@ -76,7 +78,7 @@ class Mortal:
         chunks: Iterable[bytes],
         *,
         timeout: float | None = None,
-        limit: Limit = ORDINARY,
+        limit: Limit = DEFAULT_LIMIT,
     ) -> Any:
         if self._real.lost:
             self._real.close()

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.hosts.answers import ORDINARY, Limit
+from clusterddp.hosts.answers import DEFAULT_LIMIT, Limit
 from clusterddp.project.project import Project
 from clusterddp.remote.helper.operations import find
 from clusterddp.remote.helper.request import Request
@@ -81,7 +81,9 @@ class FakeHost:
         self.calls: list[str] = []
         self.sent_bytes = 0
 
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
+    def call(
+        self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = DEFAULT_LIMIT
+    ) -> Any:
         return self.upload(op, args, (), timeout=timeout, limit=limit)
 
     def upload(
@@ -91,7 +93,7 @@ class FakeHost:
         chunks: Iterable[bytes],
         *,
         timeout: float | None = None,
-        limit: Limit = ORDINARY,
+        limit: Limit = DEFAULT_LIMIT,
     ) -> Any:
         del timeout, limit
         self.calls.append(op)

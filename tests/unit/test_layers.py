@@ -303,7 +303,9 @@ def test_every_module_of_the_zipapp_imports_under_python_3_8(zipapp: Path) -> No
     python = interpreter("3.8")
     done = imported_by(python, zipapp)
     assert (done.returncode, done.stderr) == (0, "")
-    program = f"import sys; sys.path[0] = sys.argv[1]; import {PACKAGE}.helper.own_code as own; own.keep(sys.argv[1])"
+    program = (
+        f"import sys; sys.path[0] = sys.argv[1]; import {PACKAGE}.helper.own_code as own; own.compile_code(sys.argv[1])"
+    )
     subprocess.run([python, "-I", "-S", "-c", program, str(zipapp)], check=True)
     (own,) = zipapp.parent.glob("remote-*.pyz")  # its own byte code
     done = imported_by(python, own)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.hosts.answers import ORDINARY, Limit, read_answer
+from clusterddp.hosts.answers import DEFAULT_LIMIT, Limit, read_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.helper.request import Request
@@ -45,7 +45,9 @@ class ThreadHost:
     def hello(self) -> SimpleNamespace:
         return SimpleNamespace(state=str(self.place / "state"))
 
-    def call(self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = ORDINARY) -> Any:
+    def call(
+        self, op: str, args: Mapping[str, Any], *, timeout: float | None = None, limit: Limit = DEFAULT_LIMIT
+    ) -> Any:
         return self.upload(op, args, (), timeout=timeout, limit=limit)
 
     def upload(
@@ -55,7 +57,7 @@ class ThreadHost:
         chunks: Iterable[bytes],
         *,
         timeout: float | None = None,
-        limit: Limit = ORDINARY,
+        limit: Limit = DEFAULT_LIMIT,
     ) -> Any:
         del timeout
         outgoing = Outgoing()
@@ -70,7 +72,7 @@ class ThreadHost:
         return read_answer(last.body, limit)
 
     def stream(
-        self, op: str, args: Mapping[str, Any], outgoing: Outgoing, *, limit: Limit = ORDINARY
+        self, op: str, args: Mapping[str, Any], outgoing: Outgoing, *, limit: Limit = DEFAULT_LIMIT
     ) -> Generator[Frame]:
         del limit  # of the answer, which whoever reads it keeps to
         given, writing = os.pipe()

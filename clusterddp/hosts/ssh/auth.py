@@ -12,10 +12,10 @@ import paramiko
 
 from clusterddp.errors import AuthenticationError, UsageError
 from clusterddp.hosts.ssh.key_files import UnreadableKeyError
-from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key
+from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key_error
 from clusterddp.hosts.ssh.pipes import DroppedError
-from clusterddp.hosts.ssh.private_keys import Credentials, LockedKeyError, prompting
-from clusterddp.hosts.ssh.target import let_key_in, unlock_by_agent
+from clusterddp.hosts.ssh.private_keys import PROMPT_LOCK, Credentials, LockedKeyError
+from clusterddp.hosts.ssh.target import login_remedy, unlock_remedy
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.ssh.target import Target
 
-LONG = 0.5  # seconds that a key takes only if its passphrase is typed meanwhile
-MOST_PROMPT = 200  # characters of a server's question
-MOST_PROMPTS = 8  # of its questions at once
+PROMPTED_SECONDS = 0.5  # seconds: loading a key that took longer has waited for its passphrase
+MAX_PROMPT_LENGTH = 200  # characters of a server's question
+MAX_PROMPTS = 8  # questions of a server at once
 
 
 class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
@@ -40,22 +40,22 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
         """Return if the host key is trusted; it is recorded if new keys are accepted. Raises HostKeyError."""
         del client, hostname
         target = self._target
-        shown = PresentedKey(host=target.name, names=target.key_names, type=key.get_name(), blob=key.get_base64())
-        if self._known.check(shown, target.host_key_files):
+        presented = PresentedKey(host=target.name, names=target.key_names, type=key.get_name(), blob=key.get_base64())
+        if self._known.check(presented, target.host_key_files):
             return
         if not target.accept_new:
-            raise unknown_key(shown, target.known_hosts[0])
-        self._known.append(shown, target.known_hosts[0], target.host_key_files)
+            raise unknown_key_error(presented, target.known_hosts[0])
+        self._known.append(presented, target.known_hosts[0], target.host_key_files)
 
 
 @dataclass(slots=True)
-class _Tried:
+class _FailedKeys:
     """The keys that did not work in one login, as messages name them."""
 
     refused: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # and why
     locked: list[Path] = field(default_factory=list)  # those of them that need a passphrase
-    waited: Path | None = None  # the key whose passphrase was waited for, so that the host may have hung up
+    prompted: Path | None = None  # the key whose passphrase was waited for, so that the host may have hung up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,51 +67,53 @@ class Authentication:
 
     def authenticate(self, transport: paramiko.Transport) -> list[str]:
         """Log in; raises AuthenticationError or DroppedError."""
-        tried = _Tried()
+        failed = _FailedKeys()
         with contextlib.ExitStack() as agents:
-            for name, key in self._keys(agents, tried):
+            for name, key in self._offered_keys(agents, failed):
                 try:
-                    further = transport.auth_publickey(self.target.user, key)
+                    next_methods = transport.auth_publickey(self.target.user, key)
                 except paramiko.BadAuthenticationType as error:
-                    return self._other_ways(transport, error.allowed_types, tried)
+                    return self._ask_user(transport, error.allowed_types, failed)
                 except paramiko.SSHException as error:
-                    if tried.waited and not transport.is_active():
-                        raise self._hung_up(tried.waited) from error
+                    if failed.prompted and not transport.is_active():
+                        raise self._hangup_error(failed.prompted) from error
                     if not isinstance(error, paramiko.AuthenticationException):
                         raise
-                    tried.refused.append(name)
+                    failed.refused.append(name)
                     if not transport.is_active():
-                        raise self._failed(tried, "too many keys were offered") from None
+                        raise self._login_error(failed, "too many keys were offered") from None
                     continue
-                return self._other_ways(transport, further, tried) if further else []
-        return self._other_ways(transport, ["keyboard-interactive", "password"], tried)
+                return self._ask_user(transport, next_methods, failed) if next_methods else []
+        return self._ask_user(transport, ["keyboard-interactive", "password"], failed)
 
-    def _keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Iterator[tuple[str, paramiko.PKey]]:
+    def _offered_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the keys the user named (the agent signs for those it holds), then the agent's, then the defaults."""
-        agent_keys = {key.asbytes(): key for key in self._agent_keys(agents, tried)}
+        agent_keys = {key.asbytes(): key for key in self._agent_keys(agents, failed)}
         target = self.target
-        for path in target.key_files[: target.given_keys]:
-            yield from self._from_file(path, agent_keys, tried)
-        if not target.only_given_keys:
+        for path in target.key_files[: target.named_key_count]:
+            yield from self._load_key(path, agent_keys, failed)
+        if not target.only_named_keys:
             for key in list(agent_keys.values()):
                 yield f"agent key {key.comment or key.get_name()}", key
-        for path in target.key_files[target.given_keys :]:
-            yield from self._from_file(path, agent_keys, tried)
+        for path in target.key_files[target.named_key_count :]:
+            yield from self._load_key(path, agent_keys, failed)
 
-    def _agent_keys(self, agents: contextlib.ExitStack, tried: _Tried) -> Sequence[paramiko.AgentKey]:
+    def _agent_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Sequence[paramiko.AgentKey]:
+        """The agent's keys; the agent is closed with ``agents``."""
         if not self.target.agent:
             return ()
         try:
             agent = paramiko.Agent()
         except (paramiko.SSHException, OSError) as error:  # continue without an agent; reported if no other key works
-            tried.unusable.append(f"the agent did not answer ({error})")
+            failed.unusable.append(f"the agent did not answer ({error})")
             return ()
         agents.callback(agent.close)
         return agent.get_keys()
 
-    def _from_file(
-        self, path: Path, agent_keys: dict[bytes, paramiko.AgentKey], tried: _Tried
+    def _load_key(
+        self, path: Path, agent_keys: dict[bytes, paramiko.AgentKey], failed: _FailedKeys
     ) -> Iterator[tuple[str, paramiko.PKey]]:
+        """Yield the key of a file, signed for by the agent if it holds that key; note why one cannot be used."""
         public = _public_blob(path)
         if public in agent_keys:
             yield f"{path} (agent)", agent_keys.pop(public)
@@ -120,60 +122,64 @@ class Authentication:
         try:
             key = self.credentials.keys.load(path, self.credentials.ask)
         except OSError as error:
-            tried.unusable.append(f"{path} cannot be read ({error.strerror})")
+            failed.unusable.append(f"{path} cannot be read ({error.strerror})")
             return
         except LockedKeyError as error:
-            tried.unusable.append(str(error))
-            tried.locked.append(path)
+            failed.unusable.append(str(error))
+            failed.locked.append(path)
             return
         except UnreadableKeyError as error:
             raise UsageError(
                 f"{self.target.name}: key file {path} {error}", remedy="name the private key, not the .pub file"
             ) from error
-        tried.waited = path if time.monotonic() - began > LONG else None
+        failed.prompted = path if time.monotonic() - began > PROMPTED_SECONDS else None
         if key.asbytes() in agent_keys:
             del agent_keys[key.asbytes()]
         yield str(path), key
 
-    def _other_ways(self, transport: paramiko.Transport, allowed: Sequence[str], tried: _Tried) -> list[str]:
+    def _ask_user(self, transport: paramiko.Transport, allowed: Sequence[str], failed: _FailedKeys) -> list[str]:
         """Log in with a second factor or a password, if there is a user to ask."""
         ask, user = self.credentials.ask, self.target.user
         if ask is None:
-            raise self._failed(tried, f"it also asks for {', '.join(allowed)}" if "password" not in allowed else "")
+            raise self._login_error(
+                failed, f"it also asks for {', '.join(allowed)}" if "password" not in allowed else ""
+            )
         try:
-            with prompting:
+            with PROMPT_LOCK:
                 if "keyboard-interactive" in allowed:
-                    whose = f"({user}@{self.target.called}) "  # the rest is the server's text
+                    whose = f"({user}@{self.target.alias}) "  # the rest is the server's text
                     return transport.auth_interactive(
                         user,
                         lambda _title, _text, prompts: [
-                            ask(whose + one_line(prompt)[:MOST_PROMPT]) for prompt, _echo in prompts[:MOST_PROMPTS]
+                            ask(whose + one_line(prompt)[:MAX_PROMPT_LENGTH]) for prompt, _echo in prompts[:MAX_PROMPTS]
                         ],
                     )
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.endpoint}: "))
         except paramiko.SSHException as error:
-            raise self._failed(tried, "") from error
+            raise self._login_error(failed, "") from error
 
-    def _hung_up(self, key: Path) -> DroppedError:
+    def _hangup_error(self, key: Path) -> DroppedError:
         return DroppedError(
             self.target.name,
             f"{self.target.endpoint} hung up while the passphrase of {key} was waited for",
-            remedy=unlock_by_agent(key),
+            remedy=unlock_remedy(key),
         )
 
-    def _failed(self, tried: _Tried, more: str) -> AuthenticationError:
+    def _login_error(self, failed: _FailedKeys, more: str) -> AuthenticationError:
         """Build the error for a failed login; the same for all hosts with one locked key, so that it is shown once."""
         target = self.target
         login = f"{target.user}@{target.endpoint}"
-        reasons = list(tried.unusable)
-        if tried.refused or not tried.locked:
+        reasons = list(failed.unusable)
+        if failed.refused or not failed.locked:
             refused = (
-                f"refused {', '.join(tried.refused)}" if tried.refused else "got no key from us: there is none to offer"
+                f"refused {', '.join(failed.refused)}"
+                if failed.refused
+                else "got no key from us: there is none to offer"
             )
             reasons.insert(0, f"{login} {refused}{f' ({more})' if more else ''}")
-        remedy = let_key_in(target, keys=bool(tried.refused or tried.unusable))
-        if tried.locked:
-            remedy = unlock_by_agent(tried.locked[0])
+        remedy = login_remedy(target, keys=bool(failed.refused or failed.unusable))
+        if failed.locked:
+            remedy = unlock_remedy(failed.locked[0])
         return AuthenticationError(target.name, "; ".join(reasons), remedy=remedy)
 
 

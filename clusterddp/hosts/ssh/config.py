@@ -21,25 +21,12 @@ if TYPE_CHECKING:
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 _INCLUDE_DEPTH = 16  # ssh's own limit
 # Keywords that change neither how a host is reached nor how it is trusted.
-_IDLE = frozenset(
-    [
-        "host",
-        "match",
-        "include",
-        "sendenv",
-        "hashknownhosts",
-        "gssapiauthentication",
-        "gssapidelegatecredentials",
-        "forwardx11",
-        "forwardx11trusted",
-        "visualhostkey",
-        "loglevel",
-        "serveraliveinterval",
-        "serveralivecountmax",
-        "tcpkeepalive",
-    ]
-)
-_FOREIGN_WHEN_SET = {
+_IRRELEVANT_KEYWORDS = {
+    "host", "match", "include", "sendenv", "hashknownhosts", "gssapiauthentication", "gssapidelegatecredentials",
+    "forwardx11", "forwardx11trusted", "visualhostkey", "loglevel", "serveraliveinterval", "serveralivecountmax",
+    "tcpkeepalive",
+}  # fmt: skip
+_NEED_OPENSSH = {
     "certificatefile": "CertificateFile",
     "pkcs11provider": "PKCS11Provider",
     "knownhostscommand": "KnownHostsCommand",
@@ -119,22 +106,22 @@ class SshConfig:
         if not self._scan()[0] and not args.config_file:
             return {}
         if self.program is None:
-            return _by_paramiko(address)
+            return _settings_by_paramiko(address)
         base = ["-F", args.config_file] if args.config_file else home_options()
         argv = (self.program, *base, "-T", *options, *args.passed, "-G", "--", address)
         with self._lock:
-            known = self._answers.get(argv)
-        if known is None:
-            known = _ask(argv, address)
+            cached = self._answers.get(argv)
+        if cached is None:
+            cached = _query_ssh(argv, address)
             with self._lock:
-                self._answers[argv] = known
-        return known
+                self._answers[argv] = cached
+        return cached
 
-    def why_openssh(self, found: Settings) -> str:
+    def openssh_reason(self, found: Settings) -> str:
         """The setting for which a host needs the ``ssh`` program, or ``""``."""
         if self.match_exec:
             return "Match exec in ssh_config"
-        for keyword, spelled in _FOREIGN_WHEN_SET.items():
+        for keyword, spelled in _NEED_OPENSSH.items():
             if found.get(keyword, ("none",))[0] not in ("none", ""):
                 return f"{spelled} in ssh_config"
         agent = found.get("identityagent", ("none",))[0]
@@ -153,7 +140,7 @@ class SshConfig:
         argv = (self.program, "-F", "none", "-G", "--", "nobody")
         with self._lock:
             if argv not in self._answers:
-                self._answers[argv] = _ask(argv, "nobody")
+                self._answers[argv] = _query_ssh(argv, "nobody")
             return self._answers[argv]
 
     def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
@@ -161,14 +148,15 @@ class SshConfig:
         if self.program is None or found.get("controlpath", ("none",))[0] == "none":
             return False
         argv = [self.program, "-O", "check", *argv_of_host]
-        return _run(argv).returncode == 0
+        return _run_ssh(argv).returncode == 0
 
     def _scan(self) -> tuple[bool, bool]:
+        """Whether any setting here matters, and whether there is a ``Match exec``; read once."""
         with self._lock:
             if self._scanned is None:
                 user = user_home() / ".ssh" / "config"
                 lines = [*_lines(user, user.parent), *_lines(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)]
-                relevant = any(keyword not in _IDLE for keyword, _ in lines)
+                relevant = any(keyword not in _IRRELEVANT_KEYWORDS for keyword, _ in lines)
                 exec_ = any(keyword == "match" and "exec" in rest.lower().split() for keyword, rest in lines)
                 self._scanned = (relevant or exec_, exec_)
             return self._scanned
@@ -192,7 +180,7 @@ def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]
                     yield from _lines(Path(name), folder, depth + 1)
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run_ssh(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -205,8 +193,9 @@ def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _ask(argv: Sequence[str], address: str) -> Settings:
-    answer = _run(argv)
+def _query_ssh(argv: Sequence[str], address: str) -> Settings:
+    """The settings that ``ssh -G`` prints; raises UsageError."""
+    answer = _run_ssh(argv)
     if answer.returncode:
         errors = answer.stderr.strip().splitlines() or ["ssh -G failed"]
         raise UsageError(f"{address}: ssh cannot use its configuration: {errors[0]}", remedy=f"see: ssh -G {address}")
@@ -224,7 +213,8 @@ def _in_user_home(value: str) -> str:
     return value.replace(f"{_account_home()}/.ssh/", f"{user_home()}/.ssh/")
 
 
-def _by_paramiko(address: str) -> Settings:
+def _settings_by_paramiko(address: str) -> Settings:
+    """The settings as paramiko reads them, where there is no ``ssh`` program."""
     import paramiko  # noqa: PLC0415 - takes a tenth of a second
 
     config = paramiko.SSHConfig()

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target
 
 _log = logging.getLogger("clusterddp")
-ATTEMPTS = 4  # for one host, if its sshd hangs up before its banner; each after a longer, random wait
-OPENING_PER_JUMP_HOST = 10
-_JUMP_FAILURE_KEPT = 3.0  # seconds during which hosts behind a dead jump host share its error
-_NAMED_IN_NOTICE = 3
+MAX_ATTEMPTS = 4  # for one host, if its sshd hangs up before its banner; each after a longer, random wait
+MAX_LOGINS_PER_JUMP_HOST = 10
+_JUMP_FAILURE_LIFETIME = 3.0  # seconds during which hosts behind a jump host share its error
+_MAX_HOSTS_IN_NOTICE = 3
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Connector:
         # prompts the user for a passphrase, password or second factor; None if there is no user to ask
         ask: Ask | None = None,
     ) -> None:
-        self._patience = (banner_timeout or connect_timeout, auth_timeout, channel_timeout)
+        self._timeouts = Timeouts(banner=banner_timeout or connect_timeout, auth=auth_timeout, channel=channel_timeout)
         self._credentials = Credentials(ask)
         self._config = SshConfig()
         self._known = KnownHosts()
@@ -72,18 +72,20 @@ class Connector:
         self._lock = threading.Lock()
         self._notices: dict[str, list[str]] = {}
         self._pipes: list[BytePipe] = []
-        self._jumps: dict[Target, _Jump] = {}
+        self._jumps: dict[Target, _JumpHost] = {}
         self._closed = False
 
     @property
     def notices(self) -> list[str]:
         """Settings that were used differently than written, a line each."""
         with self._lock:
-            return [f"{few(folded_words(hosts), _NAMED_IN_NOTICE)}: {text}" for text, hosts in self._notices.items()]
+            return [
+                f"{few(folded_words(hosts), _MAX_HOSTS_IN_NOTICE)}: {text}" for text, hosts in self._notices.items()
+            ]
 
     def open(self, entry: HostEntry, command: str) -> BytePipe:
         """Run ``command``, one string for the login shell, on a host; raises UsageError or HostError."""
-        return self._kept(self._open(entry, command), entry.name)
+        return self._register(self._open(entry, command), entry.name)
 
     def over(self, connection: fabric.Connection, command: str) -> BytePipe:
         """Run ``command``, one string for the login shell, over the caller's connection, which stays open.
@@ -102,8 +104,8 @@ class Connector:
             ssh_args=("-o", f"UserKnownHostsFile={keys}") if keys else (),
         )
         target = self._resolver.route(entry).target
-        pipe = fabric_pipe.over(connection, command, target, self._known, self._patience[2])
-        return self._kept(pipe, entry.name)
+        pipe = fabric_pipe.pipe_over(connection, command, target, self._known, self._timeouts.channel)
+        return self._register(pipe, entry.name)
 
     def close(self) -> None:
         """End every connection and child process; returns when none is left."""
@@ -117,7 +119,8 @@ class Connector:
         for jump in reversed(jumps):  # the first hop, which carries the others, was opened first
             jump.close()
 
-    def _kept(self, pipe: BytePipe, name: str) -> BytePipe:
+    def _register(self, pipe: BytePipe, name: str) -> BytePipe:
+        """Remember a pipe, to be closed with all others; raises UnreachableError if that has happened."""
         with self._lock:
             if not self._closed:
                 self._pipes.append(pipe)
@@ -134,36 +137,35 @@ class Connector:
         _log.debug("%s: %s", entry.name, route.description)
         if route.openssh:
             program = self._config.program or "ssh"
-            return _patiently(lambda: open_pipe(target, command, program))
+            return _retry_dropped(lambda: open_pipe(target, command, program))
         import_invoke_later()
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
-        return _patiently(
-            lambda: fabric_pipe.start(self._connect(target, self._credentials), command, target.name, self._patience[2])
+        return _retry_dropped(
+            lambda: fabric_pipe.start(
+                self._connect(target, self._credentials), command, target.name, self._timeouts.channel
+            )
         )
 
     def _connect(self, target: Target, credentials: Credentials) -> Link:
+        """Open an authenticated connection to a host, through its jump hosts."""
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
         if target.via is None:
-            link = fabric_pipe.connect(target, self._known, self._timeouts(), credentials)
+            link = fabric_pipe.connect(target, self._known, self._timeouts, credentials)
         else:
-            with self._jump(target.via).opening(target.name) as jump:
-                link = fabric_pipe.connect(target, self._known, self._timeouts(), credentials, jump.transport)
+            with self._jump_host(target.via).opening(target.name) as jump:
+                link = fabric_pipe.connect(target, self._known, self._timeouts, credentials, jump.transport)
         _log.debug("%s: logged in as %s", target.name, target.user)
         return link
 
-    def _timeouts(self) -> Timeouts:
-        banner, auth, channel = self._patience
-        return Timeouts(banner=banner, auth=auth, channel=channel)
-
-    def _jump(self, via: Target) -> _Jump:
+    def _jump_host(self, via: Target) -> _JumpHost:
         with self._lock:
             if self._closed:
                 raise UnreachableError(via.name, "the command is ending")
             if via not in self._jumps:
-                self._jumps[via] = _Jump(
-                    lambda credentials: _patiently(lambda: self._connect(via, credentials)), self._credentials
+                self._jumps[via] = _JumpHost(
+                    lambda credentials: _retry_dropped(lambda: self._connect(via, credentials)), self._credentials
                 )
             return self._jumps[via]
 
@@ -174,27 +176,27 @@ class Connector:
                 hosts.append(host)
 
 
-class _Jump:
+class _JumpHost:
     """One connection to a jump host, opened when first needed, shared by the hosts behind it."""
 
     def __init__(self, connect: Callable[[Credentials], Link], credentials: Credentials) -> None:
         self._connect = connect
         self._credentials = credentials
         self._lock = threading.Lock()
-        self._gate = threading.BoundedSemaphore(OPENING_PER_JUMP_HOST)
+        self._gate = threading.BoundedSemaphore(MAX_LOGINS_PER_JUMP_HOST)
         self._link: Link | None = None
         self._failure: HostError | None = None
         self._failed_at = 0.0
 
     @contextlib.contextmanager
     def opening(self, host: str) -> Iterator[Link]:
-        """The live connection; only a few hosts behind it may be in this context at a time."""
+        """The open connection; only a few hosts behind it may be in this context at a time."""
         asked_at = time.monotonic()
         with self._gate:
             try:
-                link = self._live(asked_at)
+                link = self._open_link(asked_at)
             except HostError as error:
-                raise _behind(error, host) from error
+                raise _error_behind(error, host) from error
             yield link
 
     def close(self) -> None:
@@ -203,13 +205,14 @@ class _Jump:
                 self._link.close()
                 self._link = None
 
-    def _live(self, asked_at: float) -> Link:
+    def _open_link(self, asked_at: float) -> Link:
+        """The connection, opened if necessary; raises HostError, possibly one that another thread has just got."""
         with self._lock:
             if self._link is not None and self._link.transport.is_active():
                 return self._link
-            # Threads that waited for a failed attempt share its error: a dead jump host is not tried once per host.
+            # Threads that waited for a failed attempt share its error: a jump host is not tried once per host.
             waited = self._failed_at >= asked_at
-            recent = time.monotonic() - self._failed_at < _JUMP_FAILURE_KEPT
+            recent = time.monotonic() - self._failed_at < _JUMP_FAILURE_LIFETIME
             if self._failure is not None and (waited or (recent and isinstance(self._failure, UnreachableError))):
                 raise self._failure
             if self._link is not None:
@@ -223,7 +226,7 @@ class _Jump:
             return self._link
 
 
-def _behind(error: HostError, host: str) -> HostError:
+def _error_behind(error: HostError, host: str) -> HostError:
     """A jump host's error as that of a host behind it."""
     message = f"jump host {error.message}"
     if not isinstance(error, UnknownHostKeyError):
@@ -236,12 +239,12 @@ def _behind(error: HostError, host: str) -> HostError:
     return unknown
 
 
-def _patiently(attempt: Callable[[], T]) -> T:
+def _retry_dropped(attempt: Callable[[], T]) -> T:
     """Call ``attempt``; repeat it after a random wait if the server hung up before its banner."""
-    for number in range(1, ATTEMPTS):
+    for number in range(1, MAX_ATTEMPTS):
         try:
             return attempt()
         except DroppedError as error:
-            _log.debug("%s; attempt %d of %d follows", error, number + 1, ATTEMPTS)
+            _log.debug("%s; attempt %d of %d follows", error, number + 1, MAX_ATTEMPTS)
             time.sleep(random.uniform(0.2, 0.6) * number)  # noqa: S311 - spreads logins, hides nothing
     return attempt()

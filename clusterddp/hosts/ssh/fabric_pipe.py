@@ -15,7 +15,7 @@ import paramiko
 
 from clusterddp.errors import AuthenticationError, HostError, UnreachableError
 from clusterddp.hosts.ssh.auth import Authentication, HostKeyPolicy
-from clusterddp.hosts.ssh.pipes import EXIT_STATUS_WAIT, DroppedError, Tail
+from clusterddp.hosts.ssh.pipes import EXIT_STATUS_TIMEOUT, DroppedError, Tail
 from clusterddp.hosts.ssh.proxy import open_socket
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # keeps its tracebacks off the user's terminal
 
 _WRITE_CHUNK = 64 * 1024  # limits copying: paramiko copies the rest of the data after every packet
-_CLOSE_WAIT = 1.0  # seconds to close a channel properly
+_CLOSE_TIMEOUT = 1.0  # seconds to close a channel properly
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # the algorithms for an ssh-rsa key
 
 
@@ -63,18 +63,18 @@ class Link:
 
 
 class FabricPipe:
-    """A byte pipe over a channel whose command is started; ``close_below`` ends the connection under it."""
+    """A byte pipe over a channel whose command is started; ``close_connection`` ends the connection under it."""
 
-    def __init__(self, channel: paramiko.Channel, close_below: Callable[[], None]) -> None:
+    def __init__(self, channel: paramiko.Channel, close_connection: Callable[[], None]) -> None:
         self._channel = channel
-        self._close_below = close_below
+        self._close_connection = close_connection
         self._ended = False
         # stderr shares the channel's window: if it were not read, stdout would stop.
-        self._tail = Tail(lambda size: _received(channel.recv_stderr, size))
+        self._tail = Tail(lambda size: _receive(channel.recv_stderr, size))
 
     def read(self, size: int) -> bytes:
         """See ``BytePipe``."""
-        data = b"" if self._ended else _received(self._channel.recv, size)
+        data = b"" if self._ended else _receive(self._channel.recv, size)
         self._ended = not data
         return data
 
@@ -89,11 +89,11 @@ class FabricPipe:
 
     def close(self) -> None:
         """See ``BytePipe``."""
-        # With a dead host, closing may block for ever on the transport's lock; the connection is ended regardless.
+        # If the host is gone, closing may block for ever on the transport's lock; the connection is ended regardless.
         closing = threading.Thread(target=self._close_channel, name="close channel", daemon=True)
         closing.start()
-        closing.join(_CLOSE_WAIT)
-        self._close_below()
+        closing.join(_CLOSE_TIMEOUT)
+        self._close_connection()
         self._tail.join(2)
 
     def _close_channel(self) -> None:
@@ -106,13 +106,13 @@ class FabricPipe:
 
     def exit_status(self) -> int | None:
         """See ``BytePipe``."""
-        if self._channel.status_event.wait(EXIT_STATUS_WAIT if self._ended else 0):
+        if self._channel.status_event.wait(EXIT_STATUS_TIMEOUT if self._ended else 0):
             status = self._channel.exit_status
             return status if status >= 0 else None
         return None
 
 
-def _received(receive: Callable[[int], bytes], size: int) -> bytes:
+def _receive(receive: Callable[[int], bytes], size: int) -> bytes:
     """The bytes from ``receive``; empty if the connection broke.
 
     paramiko takes bytes out of its buffer before it tells the host so: if that fails they are lost, and bytes that came
@@ -127,21 +127,23 @@ def _received(receive: Callable[[int], bytes], size: int) -> bytes:
 def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
     """Start ``command`` on a new channel of ``link``, which the pipe then owns; ``UnreachableError`` if refused."""
     try:
-        return FabricPipe(_session(link.client, command, name, timeout), link.close)
+        return FabricPipe(_open_session(link.client, command, name, timeout), link.close)
     except BaseException:
         link.close()
         raise
 
 
-def over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float) -> FabricPipe:
+def pipe_over(
+    connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float
+) -> FabricPipe:
     """A pipe over the caller's connection, which is opened if necessary, with strict host keys, and left open."""
     if not connection.is_connected:
         connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
         try:
             connection.open()
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise _classified(error, target, connection.client.get_transport(), "") from error
-    return FabricPipe(_session(connection.client, command, target.name, timeout), lambda: None)
+            raise _error_for(error, target, connection.client.get_transport(), "") from error
+    return FabricPipe(_open_session(connection.client, command, target.name, timeout), lambda: None)
 
 
 def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
@@ -152,7 +154,7 @@ def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
     return transport
 
 
-def _session(client: paramiko.SSHClient, command: str, name: str, timeout: float) -> paramiko.Channel:
+def _open_session(client: paramiko.SSHClient, command: str, name: str, timeout: float) -> paramiko.Channel:
     try:
         channel = _transport(client).open_session(timeout=timeout)
         channel.exec_command(command)
@@ -177,9 +179,7 @@ def connect(
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(HostKeyPolicy(target, known))
     link = Link(client, sock, proxy)
-    login: Any = Authentication(
-        target=target, credentials=credentials
-    )  # in the shape of an AuthStrategy, without being one
+    login: Any = Authentication(target=target, credentials=credentials)  # has the methods of an AuthStrategy
     try:
         client.connect(
             target.host,
@@ -192,27 +192,27 @@ def connect(
             channel_timeout=timeouts.channel,
             compress=target.compress,
             auth_strategy=login,
-            transport_factory=_transports(known.types(target.host_key_files, target.key_names), timeouts),
+            transport_factory=_transport_factory(known.types(target.host_key_files, target.key_names), timeouts),
         )
     except BaseException as error:
         transport = client.get_transport()
         link.close()
         if isinstance(error, (paramiko.SSHException, OSError, EOFError)):
-            raise _classified(error, target, transport, proxy.last_words() if proxy else "") from error
+            raise _error_for(error, target, transport, proxy.last_error_line() if proxy else "") from error
         raise
     return link
 
 
-def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..., paramiko.Transport]:
+def _transport_factory(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..., paramiko.Transport]:
     """A factory of transports that prefer GCM ciphers and, like ssh, the host key types already known."""
-    wanted = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
+    known_algorithms = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
 
     def make(sock: Any, disabled_algorithms: Any = None, **_others: Any) -> paramiko.Transport:
         transport = paramiko.Transport(sock, disabled_algorithms=disabled_algorithms)
         options = transport.get_security_options()
         ciphers = [name for name in options.ciphers if "cbc" not in name]
         options.ciphers = sorted(ciphers, key=lambda name: "gcm" not in name)
-        options.key_types = sorted(options.key_types, key=lambda name: name not in wanted)
+        options.key_types = sorted(options.key_types, key=lambda name: name not in known_algorithms)
         transport.handshake_timeout = timeouts.banner
         transport.clear_to_send_timeout = timeouts.channel
         return transport
@@ -220,7 +220,7 @@ def _transports(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..
     return make
 
 
-def _classified(error: Exception, target: Target, transport: paramiko.Transport | None, proxy_error: str) -> HostError:
+def _error_for(error: Exception, target: Target, transport: paramiko.Transport | None, proxy_error: str) -> HostError:
     """The error to show for a connection that failed; ``proxy_error`` is what a ProxyCommand wrote on stderr."""
     detail = f": {proxy_error}" if proxy_error else ""
     if isinstance(error, paramiko.AuthenticationException):

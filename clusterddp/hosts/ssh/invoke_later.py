@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 
-class _Later(ModuleType):
+class _LazyModule(ModuleType):
     """A placeholder for the module invoke, replaced by the real one when an attribute is read."""
 
     def __getattr__(self, name: str) -> Any:
@@ -24,4 +24,4 @@ class _Later(ModuleType):
 
 def import_invoke_later() -> None:
     """Put a placeholder for invoke in place, before paramiko is imported; does nothing if invoke is imported."""
-    sys.modules.setdefault("invoke", _Later("invoke"))
+    sys.modules.setdefault("invoke", _LazyModule("invoke"))

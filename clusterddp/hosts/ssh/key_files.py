@@ -22,7 +22,7 @@ def read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
     """The key in a file; None if it needs another passphrase. ``UnreadableKeyError`` if it contains no private key."""
     try:
         if passphrase:
-            return _decrypted(path.read_bytes(), passphrase.encode())
+            return _decrypt(path.read_bytes(), passphrase.encode())
         return paramiko.PKey.from_path(path)
     except UnsupportedAlgorithm as error:
         raise UnreadableKeyError(f"is encrypted in a way that cannot be read here ({error})") from error
@@ -32,7 +32,7 @@ def read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
         raise UnreadableKeyError("holds no private key we can read") from error
 
 
-def _decrypted(data: bytes, passphrase: bytes) -> paramiko.PKey | None:
+def _decrypt(data: bytes, passphrase: bytes) -> paramiko.PKey | None:
     """The key in a file's data, in either format; None if the passphrase is wrong."""
     load = formats.load_ssh_private_key if b"BEGIN OPENSSH" in data else formats.load_pem_private_key
     try:
@@ -44,8 +44,8 @@ def _decrypted(data: bytes, passphrase: bytes) -> paramiko.PKey | None:
         ec.EllipticCurvePrivateKey: paramiko.ECDSAKey,
         ed25519.Ed25519PrivateKey: paramiko.Ed25519Key,
     }
-    for kind, made in kinds.items():
+    for kind, key_class in kinds.items():
         if isinstance(key, kind):
             plain = key.private_bytes(formats.Encoding.PEM, formats.PrivateFormat.OpenSSH, formats.NoEncryption())
-            return made.from_private_key(io.StringIO(plain.decode()))
+            return key_class.from_private_key(io.StringIO(plain.decode()))
     raise ValueError("another kind of key")

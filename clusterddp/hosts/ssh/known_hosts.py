@@ -73,7 +73,7 @@ class KnownKey:
             return hmac.digest(salt, name.encode(), "sha1") == digest
         found = False
         for pattern in self.patterns.split(","):
-            if not _is_named(name, pattern.removeprefix("!").lower()):
+            if not _matches_pattern(name, pattern.removeprefix("!").lower()):
                 continue
             if pattern.startswith("!"):
                 return False
@@ -81,7 +81,7 @@ class KnownKey:
         return found
 
 
-def _is_named(name: str, pattern: str) -> bool:
+def _matches_pattern(name: str, pattern: str) -> bool:
     """Whether a name matches a pattern, in which only * and ? are special.
 
     Most patterns have neither, and compiling one is expensive.
@@ -116,6 +116,7 @@ def _parse(path: Path, text: str) -> list[KnownKey]:
 
 
 def _salt_and_digest(patterns: str) -> tuple[bytes, bytes] | None:
+    """The salt and digest of a hashed name; None for plain names."""
     if not patterns.startswith("|1|"):
         return None
     try:
@@ -153,7 +154,7 @@ class KnownHosts:
                 return found
         return ()
 
-    def only_by_authority(self, files: Sequence[Path], names: Sequence[str]) -> bool:
+    def is_known_only_by_authority(self, files: Sequence[Path], names: Sequence[str]) -> bool:
         """Whether the host is known by a certificate authority and by no key of its own."""
         known = [key for name in names for key in self._matching(files, name)]
         markers = {key.marker for key in known}
@@ -174,7 +175,7 @@ class KnownHosts:
         if any(not known.marker and (not own or known in own) for known in same):
             return True  # as ssh does: the plain name of a host counts where `[host]:port` has no key at all
         if own:
-            raise changed_key(key.host, key.names[0], own, key)
+            raise changed_key_error(key.host, key.names[0], own, key)
         return False
 
     def append(self, key: PresentedKey, path: Path, files: Sequence[Path]) -> None:
@@ -193,9 +194,11 @@ class KnownHosts:
             raise UsageError(f"cannot record the host key of {key.names[0]} in {path}: {error.strerror}") from error
 
     def _matching(self, files: Sequence[Path], name: str) -> list[KnownKey]:
+        """The lines about a name in all of the files."""
         return [key for path in dict.fromkeys(files) for key in self._in_file(path, name.lower())]
 
     def _in_file(self, path: Path, name: str) -> list[KnownKey]:
+        """The lines about a name in one file, which is parsed again if it has changed."""
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -215,11 +218,13 @@ class KnownHosts:
 
 def _append_line(descriptor: int, line: str) -> None:
     size = os.fstat(descriptor).st_size
-    joined = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-    os.write(descriptor, f"{chr(10) if joined else ''}{line}\n".encode())
+    unfinished = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    os.write(descriptor, f"{chr(10) if unfinished else ''}{line}\n".encode())
 
 
-def changed_key(host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None) -> HostKeyError:
+def changed_key_error(
+    host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None
+) -> HostKeyError:
     """Build the error for a host that presents another key than the known one."""
     old = next((key for key in known if presented and key.type == presented.type), known[0])
     shown = f" (now {presented.fingerprint})" if presented else ""
@@ -230,7 +235,7 @@ def changed_key(host: str, name: str, known: Sequence[KnownKey], presented: Pres
     )
 
 
-def unknown_key(key: PresentedKey, path: Path) -> UnknownHostKeyError:
+def unknown_key_error(key: PresentedKey, path: Path) -> UnknownHostKeyError:
     """Build the error for a host whose key is not known yet."""
     error = UnknownHostKeyError(
         key.host,

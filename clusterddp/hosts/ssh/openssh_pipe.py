@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import AuthenticationError, HostError, HostKeyError, UnreachableError, UsageError
 from clusterddp.hosts.ssh.config import home_options, ssh_environment
-from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key
+from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key_error
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
-from clusterddp.hosts.ssh.target import let_key_in, unlock_by_agent
+from clusterddp.hosts.ssh.target import login_remedy, unlock_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _CONNECTED = "clusterddp-connected"
 # ssh runs this itself once it is logged in: the only sign of success that needs no message from the host.
-_SAY_CONNECTED = f"exec /bin/sh -c 'echo {_CONNECTED} >&2'"
-_FIXED = {
+_REPORT_CONNECTED = f"exec /bin/sh -c 'echo {_CONNECTED} >&2'"
+_FIXED_SETTINGS = {
     "BatchMode": "yes",
     "ForwardAgent": "no",
     "ForwardX11": "no",
@@ -61,33 +61,33 @@ _UNREACHABLE = re.compile(
 
 def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
     """Start ``command`` on ``target`` by a child ``ssh``; returns once it is logged in."""
-    argv = [program, *_options(target), *_user_options(target), "--", target.called, command]
+    argv = [program, *_options(target), *_user_options(target), "--", target.alias, command]
     pipe = ChildPipe(argv, env=ssh_environment(), marker=f"{_CONNECTED}\n".encode())
     # ssh's own ConnectTimeout is shorter; this one applies if a ProxyCommand never answers.
-    patience = 2 * target.connect_timeout + 5
+    timeout = 2 * target.connect_timeout + 5
     began = time.monotonic()
-    if target.live_master or pipe.wait_for_marker(patience):  # a master is logged in, and runs no LocalCommand
+    if target.live_master or pipe.wait_for_marker(timeout):  # a master is logged in, and runs no LocalCommand
         return pipe
-    late = time.monotonic() - began >= patience
+    late = time.monotonic() - began >= timeout
     pipe.close()
-    raise _classified(pipe.stderr(), target, program, late=late)
+    raise _error_for(pipe.stderr(), target, program, late=late)
 
 
 def _options(target: Target) -> list[str]:
     """Options for every ssh we start: the host's own and each jump host's."""
     settings = {
-        **_FIXED,
+        **_FIXED_SETTINGS,
         "ConnectTimeout": f"{max(1, round(target.connect_timeout))}",
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "3",
         "StrictHostKeyChecking": "accept-new" if target.accept_new else "yes",
-        "UserKnownHostsFile": _listed(target.known_hosts),
-        "GlobalKnownHostsFile": _listed(target.system_hosts),
+        "UserKnownHostsFile": _quote_paths(target.known_hosts),
+        "GlobalKnownHostsFile": _quote_paths(target.system_hosts),
     }
-    if target.only_given_keys:
+    if target.only_named_keys:
         settings["IdentitiesOnly"] = "yes"
     if target.proxy:
-        settings["ProxyCommand"] = _literal(target.proxy)
+        settings["ProxyCommand"] = _escape(target.proxy)
     elif target.via:
         settings["ProxyCommand"] = _jump_command(target.via)
     elif not target.live_master:
@@ -99,35 +99,35 @@ def _options(target: Target) -> list[str]:
 
 
 def _user_options(target: Target) -> list[str]:
-    return ["-oPermitLocalCommand=yes", f"-oLocalCommand={_SAY_CONNECTED}", *target.passed]
+    return ["-oPermitLocalCommand=yes", f"-oLocalCommand={_REPORT_CONNECTED}", *target.passed]
 
 
 def _jump_command(via: Target) -> str:
     """Build the ProxyCommand that goes through ``via`` and, by its own options, through the jump hosts before it."""
-    command = [_literal(argument) for argument in ("ssh", *_options(via))]
-    return shlex.join([*command, "-W", "[%h]:%p", "--", via.called])
+    command = [_escape(argument) for argument in ("ssh", *_options(via))]
+    return shlex.join([*command, "-W", "[%h]:%p", "--", via.alias])
 
 
-def _literal(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape ``text`` so that ssh's token replacement leaves it unchanged."""
     return text.replace("%", "%%")
 
 
-def _listed(paths: tuple[Path, ...]) -> str:
+def _quote_paths(paths: tuple[Path, ...]) -> str:
     return " ".join(f'"{path}"' for path in paths)
 
 
-def _classified(stderr: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
+def _error_for(stderr: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
     """Turn ssh's last messages into an error for the user."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()] or ["ssh said nothing"]
     if revoked := _REVOKED.search(stderr):
-        return _revoked_key(revoked, target)
+        return _revoked_key_error(revoked, target)
     if "HOST IDENTIFICATION HAS CHANGED" in stderr:
-        return _changed_key(stderr, target)
+        return _changed_key_error(stderr, target)
     if "ost key verification failed" in stderr or "host key is known for" in stderr:
-        return _unknown_key(stderr, target, program)
+        return _unknown_key_error(stderr, target, program)
     if "Permission denied" in stderr or "Too many authentication failures" in stderr:
-        return _refused(stderr, target, lines)
+        return _refusal_error(stderr, target, lines)
     if found := _UNREACHABLE.search(stderr):
         return UnreachableError(
             target.name, f"ssh: {found[0].strip()}", remedy="check the address, the port and that sshd runs there"
@@ -145,7 +145,7 @@ def _classified(stderr: str, target: Target, program: str, *, late: bool) -> Hos
     return UnreachableError(target.name, f"ssh to {target.endpoint}: {why}")
 
 
-def _revoked_key(found: re.Match[str], target: Target) -> HostKeyError:
+def _revoked_key_error(found: re.Match[str], target: Target) -> HostKeyError:
     """Build the error for a revoked key, of the host or a jump host: ssh names the host only for known_hosts."""
     if found["why"]:
         return HostKeyError(
@@ -159,7 +159,7 @@ def _revoked_key(found: re.Match[str], target: Target) -> HostKeyError:
     return HostKeyError(target.name, message, remedy="do not connect until the host has a new key")
 
 
-def _changed_key(stderr: str, target: Target) -> HostKeyError:
+def _changed_key_error(stderr: str, target: Target) -> HostKeyError:
     found = re.search(r"Offending .* key in (\S+:\d+)", stderr)
     where = f"; the known one is in {found[1]}" if found else ""
     path = found[1].rpartition(":")[0] if found else str(target.known_hosts[0])
@@ -172,10 +172,11 @@ def _changed_key(stderr: str, target: Target) -> HostKeyError:
     )
 
 
-def _unknown_key(stderr: str, target: Target, program: str) -> HostKeyError:
-    shown = _shown_key(target, program)
+def _unknown_key_error(stderr: str, target: Target, program: str) -> HostKeyError:
+    """Build the error for an unknown host key, with the key if it can be fetched."""
+    shown = _fetch_host_key(target, program)
     if shown is not None:
-        return unknown_key(shown, target.known_hosts[0])
+        return unknown_key_error(shown, target.known_hosts[0])
     named = re.search(r"host key is known for (\S+)", stderr)
     who = named[1] if named else target.endpoint
     return HostKeyError(
@@ -185,7 +186,7 @@ def _unknown_key(stderr: str, target: Target, program: str) -> HostKeyError:
     )
 
 
-def _shown_key(target: Target, program: str) -> PresentedKey | None:
+def _fetch_host_key(target: Target, program: str) -> PresentedKey | None:
     """Get the key that ``target`` presents, from an ssh that records it in an empty file and does not log in."""
     with tempfile.TemporaryDirectory(prefix="clusterddp-") as folder:
         file = Path(folder) / "known_hosts"
@@ -198,7 +199,7 @@ def _shown_key(target: Target, program: str) -> PresentedKey | None:
             "-oPreferredAuthentications=none",
         ]
         pipe = ChildPipe(
-            [program, *learn, *_options(target), *target.passed, "--", target.called, "exit"], env=ssh_environment()
+            [program, *learn, *_options(target), *target.passed, "--", target.alias, "exit"], env=ssh_environment()
         )
         pipe.wait_for_marker(2 * target.connect_timeout + 5)
         pipe.close()
@@ -208,18 +209,16 @@ def _shown_key(target: Target, program: str) -> PresentedKey | None:
     return PresentedKey(host=target.name, names=target.key_names, type=fields[1], blob=fields[2])
 
 
-def _refused(stderr: str, target: Target, lines: list[str]) -> AuthenticationError:
+def _refusal_error(stderr: str, target: Target, lines: list[str]) -> AuthenticationError:
     denied = next((line for line in lines if "ermission denied" in line or "Too many" in line), lines[-1])
     keys = ", ".join(map(str, target.key_files)) or "the agent's keys"
     mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in stderr else ""
     any_key = bool(target.key_files or os.environ.get("SSH_AUTH_SOCK"))
-    message, remedy = (
-        f"{target.user}@{target.endpoint} refused {keys}{mode}: {denied}",
-        let_key_in(target, keys=any_key),
-    )
+    message = f"{target.user}@{target.endpoint} refused {keys}{mode}: {denied}"
+    remedy = login_remedy(target, keys=any_key)
     if locked := _locked_key(target.key_files):
         message += f"; {locked} has a passphrase, which the ssh program may not ask for here"
-        remedy = unlock_by_agent(locked)
+        remedy = unlock_remedy(locked)
     return AuthenticationError(target.name, message, remedy=remedy)
 
 

@@ -14,12 +14,12 @@ from clusterddp.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-LAST_STDERR = 0.5  # seconds for the last stderr, if a child of the child holds it open
-STDERR_KEPT = 64 * 1024  # the newest bytes of a host's stderr are kept
-EXIT_STATUS_WAIT = 1.0  # seconds; the status arrives just after the end of the stream
-EOF_PATIENCE = 0.2  # seconds a child gets to leave by itself once its stdin is closed
-TERM_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
-KILL_PATIENCE = 30.0  # seconds for a killed child to end; one that hangs in the kernel is given up then
+LAST_STDERR_TIMEOUT = 0.5  # seconds for the last stderr, if a child of the child holds it open
+MAX_STDERR = 64 * 1024  # the newest bytes of a host's stderr are kept
+EXIT_STATUS_TIMEOUT = 1.0  # seconds; the status arrives just after the end of the stream
+EOF_TIMEOUT = 0.2  # seconds a child gets to exit by itself once its stdin is closed
+TERM_TIMEOUT = 2.0  # seconds between SIGTERM and SIGKILL
+KILL_TIMEOUT = 30.0  # seconds for a killed child to end; one that hangs in the kernel is given up then
 
 
 class DroppedError(UnreachableError):
@@ -55,9 +55,9 @@ class Tail:
     def __init__(self, read: Callable[[int], bytes], *, marker: bytes = b"") -> None:
         self._read = read
         self._marker = marker
-        self._kept = bytearray()
+        self._newest = bytearray()
         self._changed = threading.Condition()
-        self._seen = False
+        self._marker_seen = False
         self._ended = False
         self._thread = threading.Thread(target=self._drain, name="clusterddp-stderr", daemon=True)
         self._thread.start()
@@ -65,13 +65,13 @@ class Tail:
     def text(self) -> str:
         """What was kept, as text."""
         with self._changed:
-            return self._kept.decode(errors="replace")
+            return self._newest.decode(errors="replace")
 
     def wait(self, seconds: float) -> bool:
         """Wait until the marker was seen or the stream ended; return whether it was seen."""
         with self._changed:
-            self._changed.wait_for(lambda: self._seen or self._ended, seconds)
-            return self._seen
+            self._changed.wait_for(lambda: self._marker_seen or self._ended, seconds)
+            return self._marker_seen
 
     def join(self, seconds: float) -> None:
         """Wait for the end of the stream."""
@@ -80,20 +80,21 @@ class Tail:
     def _drain(self) -> None:
         with contextlib.suppress(OSError, ValueError):  # closed by another thread: the end too
             while chunk := self._read(4096):
-                self._keep(chunk)
+                self._append(chunk)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
-    def _keep(self, chunk: bytes) -> None:
+    def _append(self, chunk: bytes) -> None:
+        """Keep the newest bytes, and remove the marker when it has come."""
         with self._changed:
-            self._kept += chunk
-            if self._marker and not self._seen and self._marker in self._kept:
-                before, _, after = bytes(self._kept).partition(self._marker)
-                self._kept[:] = before + after
-                self._seen = True
+            self._newest += chunk
+            if self._marker and not self._marker_seen and self._marker in self._newest:
+                before, _, after = bytes(self._newest).partition(self._marker)
+                self._newest[:] = before + after
+                self._marker_seen = True
                 self._changed.notify_all()
-            del self._kept[:-STDERR_KEPT]
+            del self._newest[:-MAX_STDERR]
 
 
 class ChildPipe:
@@ -142,8 +143,8 @@ class ChildPipe:
     def exit_status(self) -> int | None:
         """See ``BytePipe``; death by signal N is 128+N."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(EXIT_STATUS_WAIT if self._ended else 0)
-            self._tail.join(LAST_STDERR)  # a caller that asks for the status also reads stderr
+            code = self._process.wait(EXIT_STATUS_TIMEOUT if self._ended else 0)
+            self._tail.join(LAST_STDERR_TIMEOUT)  # a caller that asks for the status also reads stderr
             return code if code >= 0 else 128 - code
         return None
 
@@ -159,15 +160,15 @@ class ChildPipe:
             self._closed = True
             if self._process.stdin:
                 self._process.stdin.close()
-            end(self._process, EOF_PATIENCE)
-            self._tail.join(TERM_PATIENCE)
+            end(self._process, EOF_TIMEOUT)
+            self._tail.join(TERM_TIMEOUT)
             for stream in (self._process.stdout, self._process.stderr):
                 if stream:
                     stream.close()
 
 
-def end(process: subprocess.Popen[bytes], patience: float = 0) -> None:
-    """End a child that leads a session, and its group: wait ``patience`` seconds, then TERM, then KILL."""
+def end(process: subprocess.Popen[bytes], timeout: float = 0) -> None:
+    """End a child that leads a session, and its group: wait ``timeout`` seconds, then TERM, then KILL."""
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         # Only before it is reaped: the group's number cannot have been given to anybody else.
         if number is not None and process.poll() is None:
@@ -175,5 +176,5 @@ def end(process: subprocess.Popen[bytes], patience: float = 0) -> None:
                 os.killpg(process.pid, number)
                 os.killpg(process.pid, signal.SIGCONT)  # a stopped process handles TERM only when continued
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait({None: patience, signal.SIGKILL: KILL_PATIENCE}.get(number, TERM_PATIENCE))
+            process.wait({None: timeout, signal.SIGKILL: KILL_TIMEOUT}.get(number, TERM_TIMEOUT))
             return

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     Ask = Callable[[str], str]  # a prompt in, the answer out; nothing is echoed
 
-TRIES = 3  # of a passphrase, as ssh has them
-prompting = threading.Lock()  # prompts of a process come one at a time
+MAX_TRIES = 3  # of a passphrase, as ssh has them
+PROMPT_LOCK = threading.Lock()  # prompts of a process come one at a time
 
 
 class LockedKeyError(Exception):
@@ -52,18 +52,18 @@ class PrivateKeys:
         if ask is None:
             raise LockedKeyError(f"{path} has a passphrase, and there is no terminal to ask for it at")
         prompt = f"Passphrase of {path}: "
-        for number in range(2, TRIES + 2):
-            with prompting:
-                given = ask(prompt)
-            if not given:
+        for number in range(2, MAX_TRIES + 2):
+            with PROMPT_LOCK:
+                passphrase = ask(prompt)
+            if not passphrase:
                 self._given_up[path] = f"no passphrase was given for {path}"
                 break
-            key = _read(path, given)
+            key = _read(path, passphrase)
             if key is not None:
                 return key
-            prompt = f"Wrong passphrase. Passphrase of {path} (attempt {number} of {TRIES}): "
+            prompt = f"Wrong passphrase. Passphrase of {path} (attempt {number} of {MAX_TRIES}): "
         else:
-            self._given_up[path] = f"the passphrase given for {path} was wrong, {TRIES} times"
+            self._given_up[path] = f"the passphrase given for {path} was wrong, {MAX_TRIES} times"
         raise LockedKeyError(self._given_up[path])
 
 

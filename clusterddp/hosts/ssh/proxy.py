@@ -22,14 +22,14 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 15, "TCP
 def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
     """Open the socket or channel for a connection to ``target``; return it and the ProxyCommand's process."""
     if jump is not None:
-        return _through(jump, target, timeouts), None
+        return _jump_channel(jump, target, timeouts), None
     if target.proxy:
         proxy = Proxy(target.proxy)
         return proxy.sock, proxy
-    return tcp(target), None
+    return connect_tcp(target), None
 
 
-def tcp(target: Target) -> socket.socket:
+def connect_tcp(target: Target) -> socket.socket:
     """Open a TCP connection to any of the target's addresses; its timeout covers all of them together."""
     deadline = time.monotonic() + target.connect_timeout
     try:
@@ -52,10 +52,10 @@ def tcp(target: Target) -> socket.socket:
         else:
             _keep_alive(sock)
             return sock
-    raise _no_answer(failure, target) from failure
+    raise _connect_error(failure, target) from failure
 
 
-def _no_answer(error: OSError, target: Target) -> UnreachableError:
+def _connect_error(error: OSError, target: Target) -> UnreachableError:
     if isinstance(error, ConnectionRefusedError):
         return UnreachableError(
             target.name, f"connection refused by {target.endpoint}", remedy="start sshd there, or correct ansible_port"
@@ -72,6 +72,7 @@ def _no_answer(error: OSError, target: Target) -> UnreachableError:
 
 
 def _keep_alive(sock: socket.socket) -> None:
+    """Have the kernel notice a lost peer within a minute, and send small packets at once."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in _KEEPALIVE.items():  # each platform has some of them
@@ -79,10 +80,10 @@ def _keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _through(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> paramiko.Channel:
-    patience = min(timeouts.channel, target.connect_timeout)
+def _jump_channel(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> paramiko.Channel:
+    timeout = min(timeouts.channel, target.connect_timeout)
     try:
-        return jump.open_channel("direct-tcpip", (target.host, target.port), ("", 0), timeout=patience)
+        return jump.open_channel("direct-tcpip", (target.host, target.port), ("", 0), timeout=timeout)
     except paramiko.ChannelException as error:
         prohibited = error.code == 1
         raise UnreachableError(
@@ -94,7 +95,7 @@ def _through(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> pa
         ) from error
     except (paramiko.SSHException, EOFError, OSError) as error:
         raise UnreachableError(
-            target.name, f"no way to {target.endpoint} through the jump host within {patience:g} s: {error}"
+            target.name, f"no way to {target.endpoint} through the jump host within {timeout:g} s: {error}"
         ) from error
 
 
@@ -116,7 +117,7 @@ class Proxy:
         assert self._process.stderr is not None  # noqa: S101 - tells the type checker what PIPE means
         self._tail = Tail(self._process.stderr.read)
 
-    def last_words(self) -> str:
+    def last_error_line(self) -> str:
         """The last line the process wrote on stderr."""
         lines = self._tail.text().strip().splitlines()
         return lines[-1].strip() if lines else ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:@\[]+))(?::(?P<port>\d+))?/?")
-_MOST_HOPS = 8
+_MAX_HOPS = 8
 _NO_ARGS = SshArgs(options={}, config_file="", foreign=(), unused=(), passed=())
 _STRICT = ("", "yes", "true", "ask")
 
@@ -110,8 +110,8 @@ class Resolver:
         target = self._target(origin, address, found)
         if self.config.master_is_live(found, [*options, *origin.args.passed, "--", address]):
             return replace(target, live_master=True), "a live ControlMaster"
-        why = self._why_openssh(origin, target, found)
-        jump, command = _proxies(found, origin.args)
+        why = self._openssh_reason(origin, target, found)
+        jump, command = _jump_or_command(found, origin.args)
         if command:
             values = targets.tokens(host=target.host, port=target.port, user=target.user, original=address)
             return replace(target, proxy=targets.expand(command, values)), why
@@ -128,22 +128,22 @@ class Resolver:
         named = [
             targets.user_path(targets.expand(text, values)) for text in found.get("identityfile", ()) if text != "none"
         ]
-        keys, given = self._keys(origin, named, lambda text: targets.expand(text, values))
+        keys, given = self._key_files(origin, named, lambda text: targets.expand(text, values))
         behind = origin.behind
         return Target(
             name=origin.name,
             host=host,
-            called=address,
+            alias=address,
             port=port,
             user=user,
             key_names=targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port),
             key_files=keys,
-            given_keys=given,
-            only_given_keys=origin.identity is not None or _first(found, "identitiesonly") == "yes",
+            named_key_count=given,
+            only_named_keys=origin.identity is not None or _first(found, "identitiesonly") == "yes",
             agent=found.get("identityagent", ("",))[0].lower() != "none",
             known_hosts=self._known_hosts(origin, found),
             system_hosts=targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS,
-            accept_new=self._accepts_new(origin, found) or (behind is not None and behind.accept_new),
+            accept_new=self._accepts_new_keys(origin, found) or (behind is not None and behind.accept_new),
             connect_timeout=_number(origin, "ConnectTimeout", _first(found, "connecttimeout", "0"))
             or self.connect_timeout,
             compress=_first(found, "compression") == "yes",
@@ -158,7 +158,7 @@ class Resolver:
         why = ""
         for number, text in enumerate(spec.split(",")):
             match = _HOP.fullmatch(text.strip())
-            if match is None or depth + number >= _MOST_HOPS:
+            if match is None or depth + number >= _MAX_HOPS:
                 raise InventoryError(
                     f"jump host {text!r} of {behind.name} " + ("leads in a circle" if match else "is not a host"),
                     where=origin.where,
@@ -178,7 +178,7 @@ class Resolver:
             why = why or reason
         return via, why
 
-    def _keys(
+    def _key_files(
         self, origin: _Origin, named: Sequence[Path], expand: Callable[[str], str]
     ) -> tuple[tuple[Path, ...], int]:
         """Return the key files to offer, and how many of them (the first) the user named."""
@@ -189,10 +189,11 @@ class Resolver:
             _check_readable(path, origin)
         usable = [path for path in named or targets.default_keys() if path.exists()]
         if origin.behind:  # ssh would offer a jump host only its own; the host's key is a key the user named too
-            usable += origin.behind.key_files[: origin.behind.given_keys]
+            usable += origin.behind.key_files[: origin.behind.named_key_count]
         return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)
 
     def _known_hosts(self, origin: _Origin, found: Settings) -> tuple[Path, ...]:
+        """The user's known_hosts files for a target; those of the host behind a jump host come first."""
         files = targets.split_paths(found.get("userknownhostsfile", ()))
         kept = tuple(path for path in files if str(path) != "/dev/null")
         if kept != files:
@@ -201,7 +202,7 @@ class Resolver:
         own = kept or (folder / "known_hosts", folder / "known_hosts2")
         return tuple(dict.fromkeys((*origin.behind.known_hosts, *own))) if origin.behind else own
 
-    def _accepts_new(self, origin: _Origin, found: Settings) -> bool:
+    def _accepts_new_keys(self, origin: _Origin, found: Settings) -> bool:
         value = _first(found, "stricthostkeychecking").lower()
         if value not in (*_STRICT, "accept-new"):
             self.notice(
@@ -209,20 +210,21 @@ class Resolver:
             )
         return self.accept_new or value not in _STRICT
 
-    def _why_openssh(self, origin: _Origin, target: Target, found: Settings) -> str:
+    def _openssh_reason(self, origin: _Origin, target: Target, found: Settings) -> str:
         if origin.args.foreign:
             return f"{origin.args.foreign[0]} in the ssh arguments"
-        if self.known.only_by_authority(target.host_key_files, target.key_names):
+        if self.known.is_known_only_by_authority(target.host_key_files, target.key_names):
             return "a host key known only by its @cert-authority"
-        return targets.special_key(target.key_files) or self.config.why_openssh(found)
+        return targets.special_key(target.key_files) or self.config.openssh_reason(found)
 
 
 def _first(found: Settings, keyword: str, default: str = "") -> str:
+    """The first value of a setting; the default where it is unset or ``none``."""
     value = (found.get(keyword) or ("",))[0]
     return default if value.lower() in ("", "none") else value
 
 
-def _proxies(found: Settings, args: SshArgs) -> tuple[str, str]:
+def _jump_or_command(found: Settings, args: SshArgs) -> tuple[str, str]:
     """Return ProxyJump and ProxyCommand, at most one of them set; the arguments go before the configuration."""
     for source in (args.options, found):
         for keyword in ("proxyjump", "proxycommand"):
@@ -234,6 +236,7 @@ def _proxies(found: Settings, args: SshArgs) -> tuple[str, str]:
 
 
 def _number(origin: _Origin, what: str, text: str) -> int:
+    """A number up to 65535 from a setting; raises InventoryError."""
     if not text.isdigit() or int(text) > 65535:
         raise InventoryError(
             f"{what} {text!r} of {origin.name} is not a number in range", where=origin.where, remedy="correct it"

@@ -27,13 +27,13 @@ class Target:
 
     name: str  # its name in messages
     host: str  # the address to connect to
-    called: str  # the name that the user gave it, which the blocks of an ssh configuration refer to
+    alias: str  # the name that the user gave it, which the blocks of an ssh configuration refer to
     port: int
     user: str
     key_names: tuple[str, ...]  # its names in known_hosts, the exact one first
-    key_files: tuple[Path, ...]  # private keys to offer; the first ``given_keys`` were asked for by name and must exist
-    given_keys: int
-    only_given_keys: bool  # whether no other key may be offered
+    key_files: tuple[Path, ...]  # private keys to offer
+    named_key_count: int  # how many of them, the first, were asked for by name and must exist
+    only_named_keys: bool  # whether no other key may be offered
     agent: bool  # whether an ssh agent may be used
     known_hosts: tuple[Path, ...]  # the user's files; new keys go to the first
     system_hosts: tuple[Path, ...]  # the system's known_hosts files
@@ -59,12 +59,12 @@ class Target:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def unlock_by_agent(key: Path) -> str:
+def unlock_remedy(key: Path) -> str:
     """A remedy: the command that gives the user's agent a key protected by a passphrase."""
     return f"`ssh-add {shlex.quote(str(key))}` asks for it once, for all commands"
 
 
-def let_key_in(target: Target, *, keys: bool) -> str:
+def login_remedy(target: Target, *, keys: bool) -> str:
     """A remedy for a refused login: set another user, or the command that installs our key on the host.
 
     A host does not say whether the user or the key is wrong. Without ``keys`` (there is none to offer) the command that
@@ -146,7 +146,7 @@ def special_key(files: Iterable[Path]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """Seconds of patience for each part of opening a connection."""
+    """Timeouts in seconds for each part of opening a connection."""
 
     banner: float
     auth: float

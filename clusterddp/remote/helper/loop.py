@@ -83,7 +83,6 @@ class Helper:
             pass
 
     def _reply(self, header: Dict[str, Any]) -> None:
-        """Queue a control frame for the operator."""
         self.control.append(encode(header))
 
     def _update_watches(self) -> None:
@@ -205,7 +204,6 @@ class Helper:
         self.ending.append(call)
 
     def _cancel(self, call: HelperCall) -> None:
-        """Kill a child whose operation the operator has cancelled."""
         os.kill(call.pid, SIGKILL)
         call.cancelled = True
         self._close_pipes_and_reap(call)

@@ -58,7 +58,6 @@ def _lock_folder(folder: int) -> bool:
 
 
 def _is_stored(compiled: str) -> bool:
-    """Whether the file exists and is undamaged."""
     try:
         with open(compiled, "rb") as stream:
             return is_whole(stream.read())
@@ -67,7 +66,6 @@ def _is_stored(compiled: str) -> bool:
 
 
 def _compile(compiled: str, zipapp: str) -> None:
-    """Write the file ``compiled`` from ``zipapp``; raises OSError."""
     with open(zipapp, "rb") as stream:
         code = stream.read()
     folder = os.path.dirname(zipapp)

@@ -137,7 +137,6 @@ def _send_until_counted(target: PourRequest) -> Optional[ByteCount]:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """Read some bytes; raises OSError at the end of the stream."""
     data = connection.recv(MAX_ANSWER)
     if not data:
         raise OSError("the other end left")
@@ -145,7 +144,6 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 def _receive_nonce(connection: socket.socket, size: int) -> bytes:
-    """Read ``size`` bytes, or fewer if the stream ends."""
     data = b""
     while len(data) < size:
         more = connection.recv(size - len(data))

@@ -83,7 +83,6 @@ def _links(child: Optional[Child]) -> Tuple[Dict[str, Tuple[int, int]], Optional
 
 
 def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
-    """Start asking systemd for the state of NVIDIA's fabric manager; None without systemd."""
     try:
         return Child(["systemctl", "is-active", "nvidia-fabricmanager"], env=env, timeout=SYSTEMCTL_TIMEOUT)
     except OSError:  # no systemd on this host

@@ -85,7 +85,6 @@ def login_shell() -> str:
 
 
 def _free_bytes(folder: str) -> Optional[int]:
-    """Bytes free in a folder's file system; None if unknown."""
     try:
         info = os.statvfs(folder)
     except OSError:  # unknown: the check reports that

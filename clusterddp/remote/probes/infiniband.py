@@ -48,5 +48,4 @@ def _rate(text: str) -> Optional[int]:
 
 
 def _text(*parts: str) -> str:
-    """A file's text by the parts of its path; empty where it cannot be read."""
     return text_of(os.path.join(*parts), 200).strip()

@@ -42,7 +42,6 @@ def _election(answer: Any) -> Election:
 
 
 def _in_training_interpreter(asked: ElectionRequest) -> Election:
-    """Have the training interpreter load torch's function and call it."""
     env = job_environment(asked.job, dict(os.environ))
     source = pkgutil.get_data(__package__ or "", "scripts/rdzv_host.py") or b""
     argv = [asked.python, "-c", source.decode()]

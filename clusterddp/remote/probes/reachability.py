@@ -119,7 +119,6 @@ class _Call:
         return self._began + self._attempts * self._timeout / MAX_ATTEMPTS
 
     def _dial(self) -> None:
-        """Begin one more connection."""
         self._attempts += 1
         try:
             dial = Dial(self._index, self._target, self._timeout, self._began + self._timeout)
@@ -142,7 +141,6 @@ class _Call:
         self._close(list(self._dials))
 
     def _close(self, dials: List[Dial]) -> None:
-        """Close connections, and stop watching them."""
         for dial in dials:
             self._dials.remove(dial)
             if dial.socket in self._selector.get_map():
@@ -220,7 +218,6 @@ class _Caller:
 
 
 def _serve(listeners: List[socket.socket], nonce: bytes, seconds: float) -> None:
-    """Accept callers and answer their messages for ``seconds``."""
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for listener in listeners:
@@ -236,7 +233,6 @@ def _serve(listeners: List[socket.socket], nonce: bytes, seconds: float) -> None
 
 
 def _greet(selector: selectors.BaseSelector, listener: socket.socket, nonce: bytes) -> None:
-    """Accept a caller and send the nonce."""
     try:
         connection, _ = listener.accept()
     except OSError:

@@ -95,7 +95,6 @@ def _load_cache(path: str) -> Optional[Dict[str, Any]]:
 
 
 def _save(folder: str, path: str, facts: Dict[str, Any]) -> None:
-    """Store the facts; where that fails, only a warning is printed."""
     try:
         private_folder(folder)
         write_json(path, {"format": CACHE_FORMAT, "torch": facts})

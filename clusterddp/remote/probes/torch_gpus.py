@@ -59,7 +59,6 @@ def try_gpus(asked: GpuHealthRequest, session: Dict[str, str]) -> Optional[GpuSm
 
 
 def _start_script(interpreter: Interpreter, env: Dict[str, str], what: str, number: int, timeout: float) -> Child:
-    """Start the script use_gpu.py with its two arguments."""
     source = (pkgutil.get_data(__package__ or "", "scripts/use_gpu.py") or b"").decode()
     # From the root folder: a torch.py in a user's home must not be taken for torch.
     return Child(

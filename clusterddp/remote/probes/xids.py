@@ -82,7 +82,6 @@ def collect(lines: List[Tuple[float, str]], now: float) -> List[Xid]:
 
 
 def _start_journalctl(argv: List[str], env: Dict[str, str]) -> Optional[Child]:
-    """Start a command; None if it is not installed."""
     try:
         return Child(argv, env={**env, "LC_ALL": "C"}, timeout=TIMEOUT)
     except OSError:

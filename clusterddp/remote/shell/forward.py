@@ -24,7 +24,6 @@ def forward(request: Request) -> Dict[str, Any]:
 
 
 def _connect(port: int) -> socket.socket:
-    """Connect to a port of this host's loopback, by IPv4 or else IPv6; raises Refused."""
     for address in ("127.0.0.1", "::1"):
         try:
             return socket.create_connection((address, port), timeout=CONNECT_TIMEOUT)

@@ -170,7 +170,6 @@ def private_folder(path: str, *, alone: bool = False) -> str:
 
 
 def _close_to_others(folder: int) -> None:
-    """Set an open folder's mode to 0700."""
     handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.fchmod(handle, 0o700)
@@ -359,5 +358,4 @@ def _run(path: str, state: str, *more: str) -> NoReturn:
 
 
 def _say(line: str) -> None:
-    """Write a line to the operator, past Python's buffers."""
     os.write(1, line.encode() + b"\n")

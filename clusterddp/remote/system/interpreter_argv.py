@@ -33,8 +33,8 @@ class Memory:
             data = os.pread(self.handle, count * WORD, address)
         except (OSError, OverflowError):
             return ()
-        count = len(data) // WORD
-        return struct.unpack("%dP" % count, data[: count * WORD])
+        complete = len(data) // WORD
+        return struct.unpack("%dP" % complete, data[: complete * WORD])
 
     def text(self, address: int, length: int) -> str:
         """A wide string of ``length`` characters; empty where there is none."""
@@ -111,7 +111,6 @@ def _rewrite(
 
 
 def _config() -> int:
-    """The address of this interpreter's PyConfig; raises NotFoundError."""
     api: Any = ctypes.pythonapi
     if not hasattr(api, "_Py_GetConfig"):
         raise NotFoundError("this Python does not tell its configuration")
@@ -142,7 +141,6 @@ def _runtime_lists(memory: Memory, texts: Sequence[str]) -> Iterator[int]:
 
 
 def _allocate(size: int) -> int:
-    """The address of ``size`` new bytes from Python's raw allocator."""
     api: Any = ctypes.pythonapi
     api.PyMem_RawMalloc.restype, api.PyMem_RawMalloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     address = api.PyMem_RawMalloc(size)  # Python frees it as its own
@@ -152,7 +150,6 @@ def _allocate(size: int) -> int:
 
 
 def _allocate_text(text: str) -> int:
-    """The address of a new wide string."""
     buffer = ctypes.create_unicode_buffer(text)
     address = _allocate(ctypes.sizeof(buffer))
     ctypes.memmove(address, buffer, ctypes.sizeof(buffer))

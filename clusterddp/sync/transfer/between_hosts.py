@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clusterddp.errors import ClusterddpError, HostError, PlanError
 from clusterddp.facts import network
 from clusterddp.facts.host import Addresses
-from clusterddp.hosts.answers import PATHS
+from clusterddp.hosts.answers import PATHS_LIMIT
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.schema.fields import DamagedError
@@ -157,7 +157,7 @@ class HostToHostTransfer:
         writing = threading.Thread(target=self._send_queue, args=(member,), name=f"spread {member.name}", daemon=True)
         writing.start()
         try:
-            with contextlib.closing(job.host.stream(job.operation, args, member.outgoing, limit=PATHS)) as frames:
+            with contextlib.closing(job.host.stream(job.operation, args, member.outgoing, limit=PATHS_LIMIT)) as frames:
                 for frame in frames:
                     if frame.kind == "end":
                         with reading_answer(member.name):

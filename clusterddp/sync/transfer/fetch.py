@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, SyncError
-from clusterddp.hosts.answers import PATHS, Limit
+from clusterddp.hosts.answers import PATHS_LIMIT, Limit
 from clusterddp.hosts.fanout import reading_answer
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullRequest, read_pull_list
@@ -63,7 +63,7 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
 
 def exists(host: Host, workdir: str, path: str) -> bool:
     """Whether a host has anything at a path."""
-    answer = host.call("pull_list", written(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS)
+    answer = host.call("pull_list", written(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS_LIMIT)
     with reading_answer(host.name):
         return read_pull_list(answer).there
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
-from clusterddp.hosts.answers import PATHS
+from clusterddp.hosts.answers import PATHS_LIMIT
 from clusterddp.hosts.fanout import each, values
 from clusterddp.sync.transfer.between_hosts import HostToHostTransfer, arguments
 
@@ -43,4 +43,4 @@ def _send_directly(job: TransferTask, uploads: Uploads, transfer: Transfer, lack
     """Send one host its chunks from here."""
     pieces = uploads.pieces(lacking, compress=job.host.entry.connection != "local", part=job.manifest_part)
     args = arguments(job, uploads, spread=False)
-    job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS))
+    job.take(job.host.upload(job.operation, args, transfer.counted(pieces), limit=PATHS_LIMIT))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.hosts.answers import MEMORY, PATHS, Limit, cost, read_answer
+from clusterddp.hosts.answers import MAX_MEMORY, PATHS_LIMIT, Limit, memory_cost, read_answer
 from clusterddp.remote.shared.schema.json_text import to_json
 
 ANY: st.SearchStrategy[Any] = st.recursive(
@@ -44,10 +44,10 @@ def test_half_of_a_pair_of_surrogates_is_replaced(text: bytes, value: Any) -> No
 
 
 def test_names_of_files_keep_their_bytes_and_nothing_else() -> None:
-    assert read_answer(rb'["a\udcff"]', PATHS) == ["a\udcff"]
+    assert read_answer(rb'["a\udcff"]', PATHS_LIMIT) == ["a\udcff"]
     for other in (rb'["\ud800"]', rb'["a\udfff"]', rb'{"\udc7f": 1}'):
         with pytest.raises(ValueError, match="half of a character"):
-            read_answer(other, PATHS)
+            read_answer(other, PATHS_LIMIT)
 
 
 @pytest.mark.parametrize("text", ['"ü"'.encode(), b"\xff", b"", b"[", b"[1] 2", b"NaN", b"[" * 40 + b"]" * 40])
@@ -60,7 +60,7 @@ def test_what_would_take_too_much_is_refused_before_it_is_read() -> None:
     lists = b"[" + b"[]," * 400_000 + b"0]"
     with pytest.raises(ValueError, match=r"its answer would take \d+ MiB of memory; 64 MiB are its limit"):
         read_answer(lists)
-    assert len(read_answer(lists, Limit(memory=cost(lists)))) == 400_001
+    assert len(read_answer(lists, Limit(memory=memory_cost(lists)))) == 400_001
 
 
 def test_large_clusters_and_folders_are_within_their_limits() -> None:
@@ -70,6 +70,6 @@ def test_large_clusters_and_folders_are_within_their_limits() -> None:
     files = [[f"out/run-17/checkpoints/{n:06d}/model.safetensors", "file", False, 1 << 30, digest] for n in range(2000)]
     dials = [{"address": "10.77.0.1", "port": 29500, "state": "open", "rtt_ms": 0.123456, "error": ""}] * 1600
     runs = [{"record": {"hosts": names}, "run": "abcdefghjk", "state": "succeeded"}] * 500
-    assert cost(to_json(files).encode()) * 100 < Limit.of_files(200_000).memory
-    assert cost(to_json(dials).encode()) < MEMORY
-    assert cost(to_json(runs).encode()) < MEMORY
+    assert memory_cost(to_json(files).encode()) * 100 < Limit.of_files(200_000).memory
+    assert memory_cost(to_json(dials).encode()) < MAX_MEMORY
+    assert memory_cost(to_json(runs).encode()) < MAX_MEMORY

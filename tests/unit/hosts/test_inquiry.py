@@ -25,7 +25,7 @@ class Known:
     lost: bool = False
     woken: int = 0
 
-    def ask_for_life(self) -> None:
+    def send_ping(self) -> None:
         self.woken += 1
 
 

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from clusterddp.hosts import kept_code, zipapp
+from clusterddp.hosts import code_cache, zipapp
 from clusterddp.remote.shared.code import code_archive
 from tests.pythons import INTERPRETERS, OWN, interpreter
 
@@ -137,7 +137,7 @@ def test_the_cache_keeps_the_newest_copies_of_installations_alone(read_only: Pat
         os.utime(read_only / f"remote-{number}.pyz", (number, number))
     zipapp._bundle.__wrapped__()
     names = {path.name for path in read_only.iterdir()}
-    assert len(names) == kept_code.MOST
+    assert len(names) == code_cache.MAX_COPIES
     assert {"remote-6.pyz", "remote-7.pyz", "remote-8.pyz"} < names
 
 

@@ -12,7 +12,7 @@ import pytest
 from paramiko.server import InteractiveQuery
 
 from clusterddp.errors import AuthenticationError
-from clusterddp.hosts.ssh.auth import MOST_PROMPT, MOST_PROMPTS, Authentication
+from clusterddp.hosts.ssh.auth import MAX_PROMPT_LENGTH, MAX_PROMPTS, Authentication
 from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.target import Target
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 TARGET = Target(
     name="gpu01",
     host="10.0.0.1",
-    called="gpu01.lan",
+    alias="gpu01.lan",
     port=22,
     user="me",
     key_names=("10.0.0.1",),
     key_files=(),
-    given_keys=0,
-    only_given_keys=False,
+    named_key_count=0,
+    only_named_keys=False,
     agent=False,
     known_hosts=(),
     system_hosts=(),
@@ -91,10 +91,10 @@ def test_nothing_in_it_is_obeyed_by_the_terminal() -> None:
 
 def test_a_question_has_an_end() -> None:
     (prompt,) = asked(["x" * 5000])
-    assert len(prompt) == len("(me@gpu01.lan) ") + MOST_PROMPT
+    assert len(prompt) == len("(me@gpu01.lan) ") + MAX_PROMPT_LENGTH
 
 
-@pytest.mark.parametrize("count", [0, 2, MOST_PROMPTS])
+@pytest.mark.parametrize("count", [0, 2, MAX_PROMPTS])
 def test_several_questions_are_asked_one_after_the_other(count: int) -> None:
     assert asked([f"{number}? " for number in range(count)]) == [f"(me@gpu01.lan) {n}? " for n in range(count)]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_a_pipe_to_a_dead_host_is_closed_though_a_write_holds_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_pipe, "_CLOSE_WAIT", 0.01)
+    monkeypatch.setattr(fabric_pipe, "_CLOSE_TIMEOUT", 0.01)
     cut = threading.Event()
 
     class Channel:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HostKeyError, UsageError
-from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, append_known_hosts, unknown_key
+from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, append_known_hosts, unknown_key_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,7 +126,7 @@ def test_whatever_stands_in_a_file_a_key_is_known_unknown_or_refused(
     known = KnownHosts()
     names = ("[gpu01]:2222", "gpu01")
     known.types([file], names)
-    known.only_by_authority([file], names)
+    known.is_known_only_by_authority([file], names)
     try:
         known.check(shown(*names), [file])
     except HostKeyError as error:
@@ -147,9 +147,9 @@ def test_known_types_come_first_in_a_negotiation(file: Path) -> None:
 def test_a_host_known_only_by_its_authority_is_told_apart(file: Path) -> None:
     file.write_text(f"@cert-authority *.lan ssh-ed25519 {BLOB}\nb.lan ssh-ed25519 {BLOB}\n")
     known = KnownHosts()
-    assert known.only_by_authority([file], ["a.lan"])
-    assert not known.only_by_authority([file], ["b.lan"])
-    assert not known.only_by_authority([file], ["elsewhere"])
+    assert known.is_known_only_by_authority([file], ["a.lan"])
+    assert not known.is_known_only_by_authority([file], ["b.lan"])
+    assert not known.is_known_only_by_authority([file], ["elsewhere"])
 
 
 def test_the_fingerprint_is_the_one_ssh_prints() -> None:
@@ -192,7 +192,7 @@ def test_a_key_is_not_appended_beside_another(file: Path) -> None:
 
 
 def test_the_user_s_yes_records_every_host_of_the_table_once(file: Path) -> None:
-    errors = [unknown_key(shown(name), file) for name in ("gpu01", "gpu02", "gpu01")]
+    errors = [unknown_key_error(shown(name), file) for name in ("gpu01", "gpu02", "gpu01")]
     append_known_hosts(errors)
     assert file.read_text() == f"gpu01 ssh-ed25519 {BLOB}\ngpu02 ssh-ed25519 {BLOB}\n"
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from clusterddp.errors import AuthenticationError, ClusterddpError, HostKeyError, UnreachableError, UsageError
-from clusterddp.hosts.ssh.openssh_pipe import _classified, _options
+from clusterddp.hosts.ssh.openssh_pipe import _error_for, _options
 from clusterddp.hosts.ssh.pipes import DroppedError
-from clusterddp.hosts.ssh.target import Target, let_key_in
+from clusterddp.hosts.ssh.target import Target, login_remedy
 
 TARGET = Target(
     name="gpu01",
     host="10.0.0.1",
-    called="gpu01",
+    alias="gpu01",
     port=2222,
     user="me",
     key_names=("[10.0.0.1]:2222", "10.0.0.1"),
     key_files=(Path("/k/id"),),
-    given_keys=1,
-    only_given_keys=True,
+    named_key_count=1,
+    only_named_keys=True,
     agent=True,
     known_hosts=(Path("/k/known"), Path("/k/known 2")),
     system_hosts=(Path("/etc/known"),),
@@ -59,7 +59,7 @@ Host key verification failed.
     ],
 )
 def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: str) -> None:
-    error = _classified(said, TARGET, "ssh", late=False)
+    error = _error_for(said, TARGET, "ssh", late=False)
     assert type(error) is kind
     assert words in str(error)
     assert "\n" not in str(error)
@@ -82,7 +82,7 @@ def test_who_has_no_key_is_told_how_to_make_one(tmp_path: Path, files: list[str]
     (tmp_path / "id").touch()
     target = replace(TARGET, key_files=tuple(tmp_path / name for name in files))
     user = "if your user there is not me, set ansible_user; "
-    assert let_key_in(target, keys=keys) == user + remedy.format(tmp_path)
+    assert login_remedy(target, keys=keys) == user + remedy.format(tmp_path)
 
 
 def test_our_words_come_whole_and_strict() -> None:

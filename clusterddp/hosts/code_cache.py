@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PREFIX = "remote-"  # of each name in the cache
-MOST = 4  # copies in the cache: installations and versions of Python that one user has at a time
+NAME_PREFIX = "remote-"  # of each name in the cache
+MAX_COPIES = 4  # copies in the cache: installations and versions of Python that one user has at a time
 
 
 def copies(path: Path) -> Iterator[bytes]:
     """Yield the copies kept for ``path``: the file in the package, then the one in the cache."""
-    for read in (path.read_bytes, lambda: _in_cache(path)):
+    for read in (path.read_bytes, lambda: _read_cached(path)):
         try:
             found = read()
         except OSError:  # there is none, it cannot be read, or others could have written it
@@ -31,12 +31,12 @@ def copies(path: Path) -> Iterator[bytes]:
         yield found
 
 
-def _in_cache(path: Path) -> bytes:
+def _read_cached(path: Path) -> bytes:
     with open_private(user_cache()) as folder:
-        return read_private(folder, _name(path))
+        return read_private(folder, _cache_name(path))
 
 
-def keep(path: Path, data: bytes) -> None:
+def store(path: Path, data: bytes) -> None:
     """Write the data to ``path``, or to the cache if ``path`` cannot be written; raises OSError."""
     try:
         path.parent.mkdir(exist_ok=True)
@@ -45,14 +45,14 @@ def keep(path: Path, data: bytes) -> None:
     except OSError:
         make_private(user_cache())
         with open_private(user_cache()) as folder:
-            _write(folder, _name(path), data, 0o600)
+            _write(folder, _cache_name(path), data, 0o600)
             with contextlib.suppress(OSError):  # another command removes them at the same time
                 _remove_oldest(folder)
 
 
-def _name(path: Path) -> str:
+def _cache_name(path: Path) -> str:
     """The file's name in the cache: one for each installation and version of Python."""
-    return f"{PREFIX}{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.pyz"
+    return f"{NAME_PREFIX}{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.pyz"
 
 
 def _write(folder: int, name: str, data: bytes, mode: int) -> None:
@@ -70,8 +70,8 @@ def _write(folder: int, name: str, data: bytes, mode: int) -> None:
 
 
 def _remove_oldest(folder: int) -> None:
-    """Keep only the newest ``MOST`` copies: old installations leave copies, and killed commands partial ones."""
-    found = [name for name in os.listdir(folder) if name.startswith(PREFIX)]
+    """Keep only the newest ``MAX_COPIES`` copies: old installations leave copies, and killed commands partial ones."""
+    found = [name for name in os.listdir(folder) if name.startswith(NAME_PREFIX)]
     times = {name: os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime for name in found}
-    for name in sorted(found, key=times.__getitem__)[:-MOST]:
+    for name in sorted(found, key=times.__getitem__)[:-MAX_COPIES]:
         os.unlink(name, dir_fd=folder)
