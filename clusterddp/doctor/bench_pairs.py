@@ -148,6 +148,7 @@ class _Meter:
             self.best[source, target] = speed
 
     def _measure_on(self, host: Host, target: str) -> Speed:
+        """Let a host send to the listener of another for a while; return the speed, or why it could not."""
         listening = self._ports[target]
         if listening.error:
             return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.reason}")

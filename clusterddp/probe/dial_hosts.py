@@ -73,7 +73,7 @@ def find_shared_folders(
     def mark_request(host: Host) -> dict[str, Any]:
         return written(MarkRequest(folders=dict(folders[host.name]), nonce=nonces[host.name]))
 
-    def look(host: Host) -> dict[str, tuple[str, ...]]:
+    def find_marks(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
         request = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
         answer = read_answer(Marked, host.name, host.call("marked", written(request), timeout=MARK_TIMEOUT))
@@ -85,7 +85,7 @@ def find_shared_folders(
     try:
         marked = each(hosts, mark)
         left = {outcome.name: outcome.value or [] for outcome in marked}
-        return each(hosts, look)
+        return each(hosts, find_marks)
     finally:
         each(hosts, lambda host: host.call("unmark", mark_request(host), timeout=MARK_TIMEOUT))
 

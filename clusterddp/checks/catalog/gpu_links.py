@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def _missing_nvlinks(evidence: Evidence) -> Iterable[Finding]:
     yield from for_gpus(_links_error)(evidence)
 
-    def links(health: GpuHealth, card: Card) -> int | None:
+    def links_up(health: GpuHealth, card: Card) -> int | None:
         return health.links[card.uuid][0] if card.uuid in health.links else None
 
     yield from _warn_by_card(
         (report, card, f"{up} of {health.links[card.uuid][1]} NVLinks are up{_best_of_model(best)}")
-        for report, health, card, up, best in _with_best_of_model(evidence, links)
+        for report, health, card, up, best in _with_best_of_model(evidence, links_up)
         if up < best  # some models have unwired links: only a comparison within the model shows a fault
     )
 

@@ -112,6 +112,7 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _ports(evidence: Evidence) -> Iterable[Finding]:
+    """Fail hosts that could not listen in clusterddp_ports, and pairs that connect on other ports only."""
     network = evidence.network
     if network is None:
         return
