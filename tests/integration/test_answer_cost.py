@@ -18,7 +18,7 @@ OPERATOR = """
 import json, re, sys, time
 from pathlib import Path
 from clusterddp.errors import ClusterddpError
-from clusterddp.sync.transfer.fetch import listing
+from clusterddp.sync.transfer.fetch import list_host
 from tests.integration.hostile_helper import hostile
 
 def kib(name):
@@ -29,7 +29,7 @@ asked, answer = told.pop("asked"), bytes.fromhex(told.pop("answer"))
 asking = {
     "facts": lambda host: host.call("facts", timeout=60),
     "tail": lambda host: list(host.stream("tail")),
-    "pull": lambda host: listing(host, "/w", "out"),
+    "pull": lambda host: list_host(host, "/w", "out"),
 }
 told = {name: value if isinstance(value, int) else bytes.fromhex(value) for name, value in told.items()}
 with hostile(answer, **told) as host:

@@ -43,7 +43,7 @@ client.PING_AFTER, client.SILENCE_TIMEOUT = 1.0, 4.0
 zipapp.REMOTE = Path(sys.argv.pop(1))
 main()
 """
-COMMIT_LIMIT, SHORT_LIMIT = "COMMIT_LIMIT = 60.0", "COMMIT_LIMIT = 8.0"
+COMMIT_LIMIT, SHORT_LIMIT = "COMMIT_TIMEOUT = 60.0", "COMMIT_TIMEOUT = 8.0"
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of, fit
@@ -22,9 +23,8 @@ RUNS, WORKERS = 300, 8
 SAID = "".join(f"  frame {number} of a long stack of C++\n" for number in range(200)) + "RuntimeError: no\n"
 
 
-class Asked:
-    def __init__(self, state: Path, **args: Any) -> None:
-        self.args = {"state": str(state), "hosts": ["h"], "run": "", **args}
+def status_request(state: Path, **args: Any) -> Request:
+    return Request(0, {"state": str(state), "hosts": ["h"], "run": "", **args}, -1, -1)
 
 
 def failed_run(state: Path, number: int, *, kept: bool) -> None:
@@ -51,7 +51,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
 def test_a_list_costs_little_and_says_the_same(tmp_path: Path, kept: bool) -> None:  # noqa: FBT001
     for number in range(RUNS):
         failed_run(tmp_path, number, kept=kept)
-    whole, brief = (status_operation.runs(Asked(tmp_path, brief=brief)) for brief in (False, True))  # type: ignore[arg-type]
+    whole, brief = (status_operation.runs(status_request(tmp_path, brief=brief)) for brief in (False, True))
     size = len(json.dumps(brief))
     assert size <= RUNS * 3500
     assert len(json.dumps(whole)) > 10 * size
@@ -66,7 +66,7 @@ def test_only_those_that_are_wanted_are_told(tmp_path: Path) -> None:
         failed_run(tmp_path, number, kept=True)
 
     def told(**args: Any) -> list[int]:
-        return [int(node["run"]) for node in status_operation.runs(Asked(tmp_path, brief=True, **args))]  # type: ignore[arg-type]
+        return [int(node["run"]) for node in status_operation.runs(status_request(tmp_path, brief=True, **args))]
 
     assert told(project="p1") == [1, 4]
     assert told(reference="night") == [1, 3, 5]

@@ -50,7 +50,7 @@ def test_a_worker_that_the_agent_ends_was_told_so(spool: ShimSpool) -> None:
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(10)
     event, failure = failed(spool)
-    ((number, at),) = event["told"]
+    ((number, at),) = event["signals_received"]
     assert number == signal.SIGTERM
     assert before < at <= event["time"]
     assert failure.kind == ENDED
@@ -62,7 +62,7 @@ def test_a_worker_that_somebody_else_ends_was_not(spool: ShimSpool, number: int)
     os.kill(spool.event("worker_started")["pid"], number)
     process.wait(10)
     event, failure = failed(spool)
-    assert event["told"] == []
+    assert event["signals_received"] == []
     assert (failure.kind, failure.cause, failure.curable) == (OWN, SIGNAL, True)
 
 
@@ -74,7 +74,7 @@ def test_a_worker_that_goes_with_its_agent_was_told_to(spool: ShimSpool) -> None
         spool.event("worker_started")
         agent.kill()
     event, failure = failed(spool)
-    assert [number for number, _ in event["told"]] == [signal.SIGKILL]
+    assert [number for number, _ in event["signals_received"]] == [signal.SIGKILL]
     assert failure.kind == ENDED
 
 
@@ -88,7 +88,7 @@ def test_a_term_after_the_workers_own_end_is_not_evidence(spool: ShimSpool) -> N
     process.send_signal(signal.SIGCONT)
     process.wait(10)
     event, failure = failed(spool)
-    assert (event["told"], event["signal"]) == ([], signal.SIGKILL)
+    assert (event["signals_received"], event["signal"]) == ([], signal.SIGKILL)
     assert failure.kind == OWN
 
 

@@ -140,7 +140,7 @@ def test_fewer_cores_mean_a_plain_start(tmp_path: Path) -> None:
 def test_another_security_label_means_a_plain_start(
     tmp_path: Path, same: LivePreloadServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_client, "_text", lambda path: path if path.endswith("attr/current") else b"")
+    monkeypatch.setattr(fork_client, "_bytes_of", lambda path: path if path.endswith("attr/current") else b"")
     assert differs(start(tmp_path), same) == "its security label is another"
 
 
