@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory.values import Inventory
-    from clusterddp.inventory.variables import HostEntry
+    from clusterddp.inventory.variables.variable_table import HostEntry
     from clusterddp.launch.host_report import HostReport
     from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.launcher import Launcher
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.streams import Streams
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.run_view import RunView
+    from clusterddp.runs.view.verdict_lines import Verdict
     from clusterddp.shell.command import Command, Executed
     from clusterddp.shell.execution import Execution
     from clusterddp.sync.code_diff import FileDiff
@@ -142,7 +142,7 @@ _NAMES = {
     "clusterddp.hosts.client": "Host",
     "clusterddp.hosts.fanout": "Outcome",
     "clusterddp.inventory.values": "Inventory",
-    "clusterddp.inventory.variables": "HostEntry",
+    "clusterddp.inventory.variables.variable_table": "HostEntry",
     "clusterddp.launch.launcher": "Launcher",
     "clusterddp.launch.keywords": "ClusterKeywords DoctorKeywords ExecKeywords",
     "clusterddp.launch.options": "RunOptions",
@@ -163,8 +163,8 @@ _NAMES = {
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.runs.stacks": "WorkerStack",
     "clusterddp.runs.streams": "Streams",
-    "clusterddp.runs.verdict_lines": "Verdict",
-    "clusterddp.runs.run_view": "RunView",
+    "clusterddp.runs.view.verdict_lines": "Verdict",
+    "clusterddp.runs.view.run_view": "RunView",
     "clusterddp.shell.command": "Command Executed",
     "clusterddp.shell.execution": "Execution",
     "clusterddp.sync.code_diff": "FileDiff",

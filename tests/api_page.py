@@ -23,9 +23,9 @@ from clusterddp.logs.selection import Selection
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.named_workdirs import WorkdirBeside
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.run_view import RunView
 from clusterddp.runs.stacks import WorkerStack
-from clusterddp.runs.verdict_lines import Verdict
+from clusterddp.runs.view.run_view import RunView
+from clusterddp.runs.view.verdict_lines import Verdict
 from clusterddp.shell import Command, Executed
 from clusterddp.sync.result import HostSync, SyncResult
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
     from clusterddp.shell import Executed, Execution
     from clusterddp.sync.code_diff import FileDiff
     from clusterddp.sync.deliver import Delivered

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
-    from clusterddp.runs.run_view import Reports
+    from clusterddp.runs.view.run_view import Reports
 
 
 class ClusterHosts:

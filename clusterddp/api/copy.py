@@ -18,7 +18,7 @@ from clusterddp.remote.shared.workdir.manifest import sort_entries
 from clusterddp.runs.node_answers import Wanted
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver
-from clusterddp.sync.project_files import Skipped
+from clusterddp.sync.project_files.project_tree import Skipped
 from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.collect import Pulled, collect
 from clusterddp.sync.transfer.fetch import HostFiles, exists, list_host
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.launcher import Launcher
     from clusterddp.project.project import Project
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
     from clusterddp.sync.transfer.upload import ContentSource
 
 _HOST_PATH = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH

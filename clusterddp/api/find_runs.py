@@ -10,7 +10,7 @@ from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.node_answers import BRIEF, Wanted
 from clusterddp.runs.run import Run
 from clusterddp.runs.run_on_hosts import current_spools, gather
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 
 if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 
 def down(

@@ -23,9 +23,9 @@ from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.background import join_late_hosts, lease_renewal
 from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.preload_hint import is_new
 from clusterddp.runs.run import interrupt_reason
 from clusterddp.runs.run_folders import describe_workdirs
+from clusterddp.runs.view.preload_hint import is_new
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clusterddp.cli.run_lines import Display
     from clusterddp.logs.merge import Event
     from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 
 class DetachedError(BaseException):

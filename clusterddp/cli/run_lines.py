@@ -14,7 +14,7 @@ from clusterddp.runs.failure_lines import failure_output
 if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
     from clusterddp.runs.run import Run
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 MAX_UNFOLDED_RANKS = 8  # ranks that a terminal shows one by one, if nothing else is said
 

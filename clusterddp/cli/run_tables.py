@@ -12,8 +12,8 @@ from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import code_of, describe_code, environment_of
 from clusterddp.runs.run_folders import describe_workdirs, workdir_label
-from clusterddp.runs.run_status import UNREACHABLE
 from clusterddp.runs.stacks import group_stacks
+from clusterddp.runs.view.run_status import UNREACHABLE
 from clusterddp.text.folding import folded_names
 from clusterddp.text.units import human_duration
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.verdict.judge import Failure
     from clusterddp.runs.difference import Difference
-    from clusterddp.runs.run_status import HostDetails
-    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.runs.view.run_status import HostDetails
+    from clusterddp.runs.view.run_view import RunView
     from clusterddp.sync.code_diff import FileDiff
 
 _MAX_FRAMES = 20  # of a stack that are shown

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.runs.known_messages import TABLE as MESSAGES
-from clusterddp.runs.known_messages import find
+from clusterddp.runs.view.known_messages import TABLE as MESSAGES
+from clusterddp.runs.view.known_messages import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clusterddp.runs.known_messages import KnownMessage
+    from clusterddp.runs.view.known_messages import KnownMessage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
 from clusterddp.inventory.load import built_in, load, with_own_python
-from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.values import Inventory
-from clusterddp.inventory.variables import HostEntry
+from clusterddp.inventory.variables.reader import ForeignInventory
+from clusterddp.inventory.variables.variable_table import HostEntry
 
 __all__ = [
     "ForeignInventory",

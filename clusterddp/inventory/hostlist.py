@@ -16,7 +16,7 @@ import yaml
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
-from clusterddp.inventory.variable_names import USED, check_name
+from clusterddp.inventory.variables.variable_names import USED, check_name
 from clusterddp.inventory.yamlfile import compose
 from clusterddp.remote.shared.text.redaction import HIDDEN
 from clusterddp.text.secret_names import is_secret

@@ -13,10 +13,10 @@ from clusterddp.errors import InventoryError
 from clusterddp.inventory.group_vars import VariableMerger
 from clusterddp.inventory.local_python import with_python
 from clusterddp.inventory.read_host import host_entry
-from clusterddp.inventory.reader import ForeignInventory
 from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.trusted import open_inventory
 from clusterddp.inventory.values import Inventory
+from clusterddp.inventory.variables.reader import ForeignInventory
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
 from clusterddp.inventory.yamlfile import Marked, decode, parse
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import ansible_names, variable_names
-from clusterddp.inventory.reader import VARIABLE_NAME, VariableReader, check_usable, refuse_value
-from clusterddp.inventory.variables import VARIABLES, HostEntry
+from clusterddp.inventory import ansible_names
+from clusterddp.inventory.variables import variable_names
+from clusterddp.inventory.variables.reader import VARIABLE_NAME, VariableReader, check_usable, refuse_value
+from clusterddp.inventory.variables.variable_table import VARIABLES, HostEntry
 from clusterddp.inventory.yamlfile import Marked, plain, refuse_duplicates
 
 if TYPE_CHECKING:

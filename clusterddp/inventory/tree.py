@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import validate, variable_names
+from clusterddp.inventory import validate
 from clusterddp.inventory.ansible_names import PRIORITY
 from clusterddp.inventory.ranges import expand
+from clusterddp.inventory.variables import variable_names
 from clusterddp.inventory.yamlfile import Marked, Setting, refuse_duplicates
 
 _SECTIONS = ("hosts", "vars", "children")

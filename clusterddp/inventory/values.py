@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from clusterddp.inventory.variables import HostEntry
+    from clusterddp.inventory.variables.variable_table import HostEntry
     from clusterddp.project.consent import Writers
 
 _MAX_NAMED = 8  # names listed in one error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import variable_names
+from clusterddp.inventory.variables import variable_names
 from clusterddp.inventory.yamlfile import Marked, decode
 
 if TYPE_CHECKING:

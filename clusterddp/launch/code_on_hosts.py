@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.difference import CODE_DIGITS
 from clusterddp.sync import code_store, send_code
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.sync.result import SyncResult
 from clusterddp.sync.transfer.between_hosts import TransferOptions
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.launch.options import RunOptions
     from clusterddp.project.project import Project
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

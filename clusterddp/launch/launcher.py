@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run import Run
-    from clusterddp.runs.run_view import Reports, RunView
+    from clusterddp.runs.view.run_view import Reports, RunView
     from clusterddp.sync.transfer.collect import Origin
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
-from clusterddp.inventory.variables import VARIABLES
+from clusterddp.inventory.variables.variable_table import VARIABLES
 from clusterddp.launch.options import DECLARED
 from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import (

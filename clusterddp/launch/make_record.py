@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.node_env import Node
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 # Options that a record holds in fields of their own; ``take`` is a choice for one start, and is not kept.
 RECORD_FIELDS = frozenset({"script", "args", "module", "name", "limit", "again", "take"})

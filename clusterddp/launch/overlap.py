@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.repeat import Repeat
     from clusterddp.project.project import Project
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 
 class Early:
@@ -67,7 +67,7 @@ class Early:
 
 def _scan_project(project: Project, limit: int | None, repeat: Repeat | None) -> Tree:
     """Return the code to run, found by a scan unless a run is repeated; ``limit``: the most bytes of a sync."""
-    from clusterddp.sync.project_files import scan  # noqa: PLC0415 - beside the connections
+    from clusterddp.sync.project_files.project_tree import scan  # noqa: PLC0415 - beside the connections
 
     began = time.monotonic()
     tree = repeat.tree if repeat else scan(project, limit)

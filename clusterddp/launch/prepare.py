@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 _log = logging.getLogger("clusterddp")
 _RUN_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters that are not easily confused

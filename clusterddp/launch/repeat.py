@@ -20,7 +20,7 @@ from clusterddp.project import project_folder
 from clusterddp.remote.shared.workdir.manifest import encode
 from clusterddp.runs.difference import CODE_DIGITS, differences
 from clusterddp.sync import code_store
-from clusterddp.sync.project_files import Tree, scan
+from clusterddp.sync.project_files.project_tree import Tree, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

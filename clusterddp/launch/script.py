@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from clusterddp.launch.options import RunOptions
     from clusterddp.project.project import Project
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 _SHELLS = {".sh", ".bash", ".zsh"}
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed"}

@@ -10,7 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
-from clusterddp.sync.gitignore import walk
+from clusterddp.sync.project_files.gitignore import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -17,7 +17,7 @@ from clusterddp.facts.network import best_candidate, candidates, loopback
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, find_shared_folders, try_connections
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
-from clusterddp.runs.run_view import Reports, run_views
+from clusterddp.runs.view.run_view import Reports, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.runs.cleanup import Orphans
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
     ReportBug = Callable[[Exception, str], object]
 

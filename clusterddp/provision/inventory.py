@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, InventoryError
 from clusterddp.inventory.trusted import refuse_beside
-from clusterddp.inventory.variable_names import USED
+from clusterddp.inventory.variables.variable_names import USED
 from clusterddp.inventory.vaulted import replace_values, vaulted_values
 from clusterddp.provision.ansible import CONVERTED_HEADER, environment, program
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 
 _MAX_LISTED = 5  # how many runs an error message lists

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.merge import Merge
     from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.streams import Streams
+    from clusterddp.runs.view.run_view import RunView
 
 SILENCE_LIMIT = 1.0  # seconds without an answer to a ping after which a host counts as silent
 CHECK_INTERVAL = 0.2  # seconds between checks, while a ping is unanswered and once the first stream has ended

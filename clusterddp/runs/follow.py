@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Selection
     from clusterddp.runs.run import Run
-    from clusterddp.runs.run_view import RunView
     from clusterddp.runs.streams import Streams
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.run_view import RunView
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 POLL_INTERVAL = 0.2  # seconds between queries for the run's end, once all streams have ended
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.project.project import Project
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 FOLDER = "verdicts"
 RETENTION_DAYS = 30  # for which hosts keep a run (remote/cleanup/retention.py)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.verdict_lines import all_recovered
+from clusterddp.runs.view.verdict_lines import all_recovered
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

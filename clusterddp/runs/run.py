@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 
 class RunPart(NamedTuple):

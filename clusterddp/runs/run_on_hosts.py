@@ -11,7 +11,7 @@ from clusterddp.hosts.fanout import values
 from clusterddp.remote.shared.names.host_names import folded_names
 from clusterddp.runs import local_cache
 from clusterddp.runs.node_answers import ALL, Wanted
-from clusterddp.runs.run_view import Reports, RunView, run_views
+from clusterddp.runs.view.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.proof import Proof
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 _log = logging.getLogger("clusterddp")
 R = TypeVar("R", bound="RunOnHosts")

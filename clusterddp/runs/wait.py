@@ -10,15 +10,15 @@ from clusterddp.errors import ClusterddpError, HostsError, RunError, Unreachable
 from clusterddp.runs.ending import LOST_AFTER, SILENCE_LIMIT, clock_time
 from clusterddp.runs.node_answers import BRIEF
 from clusterddp.runs.run_on_hosts import gather
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site
-    from clusterddp.runs.run_view import RunView
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.run_view import RunView
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 POLL_INTERVAL = 0.5  # seconds between two polls of a run's hosts
 REPORT_AFTER = 10.0  # seconds of silence after which the silent hosts are reported

@@ -13,8 +13,8 @@ from clusterddp.logs.merge import FrameArrived, StreamBroken
 from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import SILENCE_LIMIT, clock_time
-from clusterddp.runs.notices import replication_notices
 from clusterddp.runs.restarts import explain_round, rounds_of
+from clusterddp.runs.view.notices import replication_notices
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.merge import Event
     from clusterddp.runs.run import Run
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 _log = logging.getLogger("clusterddp")
 _DEBUG_EVENTS = {  # events of a start that `-v` shows: the field shown, and the text before it

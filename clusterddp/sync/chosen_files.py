@@ -22,7 +22,7 @@ from clusterddp.remote.shared.wire.chunks import content_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text
 from clusterddp.sync.hash_cache import HashCache
-from clusterddp.sync.project_files import Skipped
+from clusterddp.sync.project_files.project_tree import Skipped
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
 

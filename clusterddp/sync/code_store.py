@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.project.project import Project
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 _log = logging.getLogger("clusterddp")
 FOLDER = "objects"

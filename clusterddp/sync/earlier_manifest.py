@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from clusterddp.remote.shared.workdir.manifest import Entry
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.sync.project_files import is_code
+from clusterddp.sync.project_files.project_tree import is_code
 from clusterddp.sync.transfer.progress_rate import PROGRESS_DELAY
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown

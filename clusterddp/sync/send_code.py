@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.wire.chunks import Chunk
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
     from clusterddp.sync.transfer.between_hosts import TransferOptions
 
 _NO_CHUNK_LISTS = b"{}"  # a manifest alone is sent without its files' chunks

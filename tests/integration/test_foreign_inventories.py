@@ -81,7 +81,8 @@ def test_a_script_is_run_once_and_a_folder_and_a_vault_are_read(lab: Lab, user: 
 
 
 VAULT = remedy(
-    "inventory/reader.py", "`clusterddp up` with this inventory has ansible-vault decrypt it, and remembers it"
+    "inventory/variables/reader.py",
+    "`clusterddp up` with this inventory has ansible-vault decrypt it, and remembers it",
 )
 # By `ansible-vault encrypt_string`, with the password "word".
 VAULTED = """!vault |

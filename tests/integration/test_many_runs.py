@@ -16,7 +16,7 @@ from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.verdict.verdict_record import make_verdict
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import status_operation
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from tests.unit.plan_made import PLAN
 
 RUNS, WORKERS = 300, 8

@@ -17,7 +17,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from tests.integration.cli import WAIT
 from tests.integration.real_helper import entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of

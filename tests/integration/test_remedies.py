@@ -99,7 +99,7 @@ CASES = [
     ),
     Case(
         told=remedy(
-            "inventory/variable_readers.py",
+            "inventory/variables/variable_readers.py",
             "give the interpreter's path alone; what must run before it belongs into clusterddp_setup",
         ),
         first="clusterddp hosts -i i.yaml",
@@ -198,7 +198,9 @@ CASES = [
         prints="alice",
     ),
     Case(
-        told=remedy("inventory/variable_readers.py", "give hosts that are reached otherwise 'clusterddp_role: none'"),
+        told=remedy(
+            "inventory/variables/variable_readers.py", "give hosts that are reached otherwise 'clusterddp_role: none'"
+        ),
         first="clusterddp hosts -i i.yaml",
         files={
             "i.yaml": ONE_HOST.format("a", "ansible_connection: docker"),

@@ -113,7 +113,8 @@ def test_hosts_without_a_common_network_have_one_once_it_is_named(two: Lab, user
 
 
 NO_ROUTE = remedy(
-    "runs/known_messages/jobs.py", "set clusterddp_address or clusterddp_interface to the network that all nodes share"
+    "runs/view/known_messages/jobs.py",
+    "set clusterddp_address or clusterddp_interface to the network that all nodes share",
 )
 REDUCES = """
 import datetime, torch, torch.distributed as dist

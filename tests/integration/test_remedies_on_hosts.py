@@ -142,7 +142,9 @@ MENDINGS: list[Mending] = [
     (
         {},
         "--sync-limit 1",
-        remedy("sync/project_files.py", "keep them out with .gitignore, or allow more with --sync-limit SIZE"),
+        remedy(
+            "sync/project_files/project_tree.py", "keep them out with .gitignore, or allow more with --sync-limit SIZE"
+        ),
         {},
         "--sync-limit 10MB",
     ),

@@ -136,7 +136,8 @@ def test_a_tracked_file_that_a_run_rewrites_is_the_hosts_once_the_told_command_i
 
 
 PUSH = remedy(
-    "sync/ignored.py", "bring what the job needs of it with `clusterddp push PATH`, or take it out of .gitignore"
+    "sync/project_files/ignored.py",
+    "bring what the job needs of it with `clusterddp push PATH`, or take it out of .gitignore",
 )
 
 
@@ -340,11 +341,11 @@ def test_a_state_folder_where_others_could_put_their_own_is_closed_or_replaced(u
 
 
 MODULE = remedy(
-    "runs/known_messages/jobs.py",
+    "runs/view/known_messages/jobs.py",
     "install it there on every host, or correct clusterddp_python or clusterddp_setup; if yours, sync it",
 )
 CARD = remedy(
-    "runs/known_messages/jobs.py",
+    "runs/view/known_messages/jobs.py",
     "unset it, and a run sets it to the right card; or name one that is there (`ip -br addr` lists them)",
 )
 REDUCE = """

@@ -26,7 +26,7 @@ def user(tmp_path: Path) -> User:
 
 
 DISK_FULL = remedy(
-    "runs/known_messages/machines.py",
+    "runs/view/known_messages/machines.py",
     "free some on that host (`df -h`, `df -i`, `quota`), or set clusterddp_workdir to a larger one",
 )
 UNHEARD = remedy("runs/follow.py", "`clusterddp status {}`")
@@ -66,7 +66,7 @@ def test_a_run_whose_hosts_did_not_answer_is_asked_for_later(make_lab: MakeLab, 
 
 
 CUT_OFF = remedy(
-    "runs/notices.py", "is {}, and nothing proves that its processes ended: `clusterddp stop {}` ends them"
+    "runs/view/notices.py", "is {}, and nothing proves that its processes ended: `clusterddp stop {}` ends them"
 )
 
 

@@ -24,7 +24,7 @@ from clusterddp.remote.shared.verdict.failures import LEASE
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.node_answers import query_nodes
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.integration.cli import WAIT
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, node, plan_of, with_constants

@@ -20,7 +20,7 @@ from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.integration.cli import WAIT
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import Started, agent_plan, gone, modes, node, plan_of, start, with_constant

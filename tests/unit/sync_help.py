@@ -23,7 +23,7 @@ from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER
 from clusterddp.remote.workdir.run_markers import mark
 from clusterddp.sync.manifest_history import ManifestHistory
-from clusterddp.sync.project_files import Tree, scan
+from clusterddp.sync.project_files.project_tree import Tree, scan
 from clusterddp.sync.send_code import sync
 
 if TYPE_CHECKING:

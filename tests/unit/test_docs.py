@@ -17,7 +17,7 @@ import clusterddp
 from clusterddp.api.cluster import Cluster, Run
 from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.inventory import built_in, load
-from clusterddp.inventory.variable_names import OURS, USED
+from clusterddp.inventory.variables.variable_names import OURS, USED
 from clusterddp.logs.lines import LogLine
 from tests import api_page, screens
 

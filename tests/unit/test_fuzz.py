@@ -38,8 +38,8 @@ from clusterddp.remote.shared.slurm.login_records import CommandAnswer
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
 from clusterddp.remote.system import nvidia_smi
-from clusterddp.runs.run_view import run_views
 from clusterddp.runs.stacks import parse_stacks
+from clusterddp.runs.view.run_view import run_views
 from tests.unit.logs.test_incoming import END, HELLO, LINES
 from tests.unit.remote.shared.verdict.test_status_reply import node
 

@@ -48,7 +48,7 @@ DOORS = {
     "yaml": {"inventory"},
     "click": {"cli"},
     "jinja2": {"text/html_page"},
-    "pathspec": {"sync/gitignore"},
+    "pathspec": {"sync/project_files/gitignore"},
     "cryptography": {"sync/transfer/certificates", "hosts/ssh/key_files"},
     "tomllib": {"project", "environments"},
     "tomli": {"project", "environments"},
@@ -58,10 +58,7 @@ DOORS = {
 # Values in, values out: rooms, or files of one.
 PURE = (
     "launch/make_plan",
-    "runs/known_messages",
-    "runs/verdict_lines",
-    "runs/notices",
-    "runs/run_view",
+    *(f"runs/view/{part}" for part in ("known_messages", "verdict_lines", "notices", "run_view")),
     "runs/stacks",
     "facts",
     "checks",

@@ -15,7 +15,7 @@ import clusterddp
 from clusterddp import errors
 from clusterddp.launch.options import RunOptions
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from tests.api_page import VALUES, members
 from tests.unit.runs_told import BEGAN, Told
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.runs.cleanup import Cleaned
     from clusterddp.runs.named_workdirs import WorkdirBeside
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 _UNUSED_HINT = "--environments removes those that are not used"  # said of those without another reason to stay
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
     from clusterddp.logs.resume import Offsets
     from clusterddp.runs.run import Run
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

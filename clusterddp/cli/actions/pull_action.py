@@ -11,7 +11,7 @@ from clusterddp.cli.progress import Progress
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.sync.project_files import new_data
+from clusterddp.sync.project_files.project_tree import new_data
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size

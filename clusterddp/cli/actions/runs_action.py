@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.api.cluster import Cluster
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 
 def act(

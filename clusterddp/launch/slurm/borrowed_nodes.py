@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Webhook
-    from clusterddp.runs.run_view import Reports
+    from clusterddp.runs.view.run_view import Reports
 
 JOB_MINUTES = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
 START_TIMEOUT = 120.0  # seconds

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.slurm.job_record import SlurmJob
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 MAX_SCRIPT_BYTES = 4 << 20  # bytes; the largest script that Slurm accepts by default
 SMALL_CODE_BYTES = 1 << 20  # bytes of packed code that fit in any script

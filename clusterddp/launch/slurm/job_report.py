@@ -15,7 +15,7 @@ from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
-from clusterddp.runs.managed_job import JobReport, JobStatus
+from clusterddp.runs.view.managed_job import JobReport, JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

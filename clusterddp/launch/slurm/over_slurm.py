@@ -29,7 +29,7 @@ from clusterddp.runs.node_answers import ALL, Wanted, query_nodes
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
 from clusterddp.runs.run_on_hosts import gather
-from clusterddp.runs.run_view import Reports, RunView, run_views
+from clusterddp.runs.view.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
-    from clusterddp.runs.managed_job import JobReport
     from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
+    from clusterddp.runs.view.managed_job import JobReport
     from clusterddp.sync.transfer.collect import Origin
 
 QUERY_INTERVAL = 0.5  # seconds between queries of the queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
-from clusterddp.inventory.variables import VARIABLES
+from clusterddp.inventory.variables.variable_table import VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

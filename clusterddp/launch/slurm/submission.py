@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.inventory.variable_readers import SLURM_OPTIONS
+from clusterddp.inventory.variables.variable_readers import SLURM_OPTIONS
 from clusterddp.launch import prepare
 from clusterddp.launch import repeat as again
 from clusterddp.launch.code_on_hosts import provide_code, save_code
@@ -23,7 +23,7 @@ from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.slurm.job_record import SlurmJob, index_of
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.workdir.workdir_names import FRESH
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 STAND_IN_NAME = "node"  # in the plan, the host that represents all nodes
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - its address, until the nodes choose

@@ -34,7 +34,7 @@ from clusterddp.remote.shared.supervisor.start_records import (
 )
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync import send_code
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

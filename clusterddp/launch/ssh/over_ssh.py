@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import R, Site, Webhook
-    from clusterddp.runs.run_view import Reports
+    from clusterddp.runs.view.run_view import Reports
     from clusterddp.sync.transfer.collect import Origin
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it

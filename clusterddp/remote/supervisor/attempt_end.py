@@ -10,7 +10,7 @@ from ..shared.schema.record import written
 from ..shared.verdict import failures
 from ..system.clock import boot_clock
 from .file_work import FileResult
-from .relaunch import may_follow
+from .next_attempt import may_follow
 from .shutdown import NEVER
 from .status_operation import evidence
 

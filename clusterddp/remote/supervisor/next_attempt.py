@@ -2,7 +2,7 @@
 
 from typing import Mapping, NamedTuple, Optional, Set, Tuple
 
-from ..control.messages import NodeState, NodeStatus
+from ..control.messages import EndOrder, NodeState, NodeStatus
 from ..shared.run.plan import NodePlan
 from ..shared.text.counted import counted
 
@@ -14,6 +14,11 @@ class NextAttempt(NamedTuple):
 
     members: Tuple[int, ...]
     reason: str = ""
+
+
+def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
+    """Whether another attempt may follow the plan's: one is left, and no order ends the run."""
+    return plan.settings.relaunch > 0 and (order is None or order.attempt is not None)
 
 
 def decide(

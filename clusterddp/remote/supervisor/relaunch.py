@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple, Union
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
-from ..shared.run.plan import FORK_SOCKET, SECRETS, NodePlan, next_plan, spool_environment
+from ..shared.run.plan import FORK_SOCKET, SECRETS, next_plan, spool_environment
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..spool.creation import create_spool
@@ -25,7 +25,7 @@ from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
 from .attempt import Attempt
 from .file_work import FileWork
-from .next_attempt import backoff, decide
+from .next_attempt import backoff, decide, may_follow
 from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource
 from .stop_conditions import StopConditions
 
@@ -43,11 +43,6 @@ class NoAttempt(NamedTuple):
 
     reason: str
     leaves: bool = False  # the other nodes go on without this one, and make the verdict
-
-
-def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
-    """Whether another attempt may follow the plan's: one is left, and no order ends the run."""
-    return plan.settings.relaunch > 0 and (order is None or order.attempt is not None)
 
 
 class Relaunching:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import R, Site
-    from clusterddp.runs.run_view import Reports
+    from clusterddp.runs.view.run_view import Reports
 
 CALLS: list[str] = []  # names of methods, each once a call
 

@@ -9,11 +9,11 @@ import pytest
 
 from clusterddp.api.copy import _launcher_of_files, _local_name
 from clusterddp.inventory import HostEntry, Inventory
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
-    from clusterddp.inventory.variables import Role
+    from clusterddp.inventory.variables.variable_table import Role
     from clusterddp.runs.run_on_hosts import Site
 
 

@@ -17,7 +17,7 @@ from clusterddp.checks.needs import HEALTH
 from clusterddp.doctor.explain import explain
 from clusterddp.errors import HelperError, UnreachableError, UsageError
 from clusterddp.remote.helper.operations import TABLE as OPERATIONS
-from clusterddp.runs.known_messages import TABLE as MESSAGES
+from clusterddp.runs.view.known_messages import TABLE as MESSAGES
 from tests.unit.anything import HOSTS, Anything, fields_of
 from tests.unit.evidence_made import cluster, health, raised, seen, with_answers
 

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli import doctor_tables, output, run_tables, up_tables
 from clusterddp.errors import HelperError, HostKeyError
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from clusterddp.cli.actions.runs_action import empty_message, filter_runs
 from clusterddp.cli.run_tables import folders_line, print_runs, print_status, recovered_lines
 from clusterddp.remote.shared.verdict.failures import LOST_PEER, OWN, worker_failures
 from clusterddp.remote.shared.verdict.judge import Failure
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 if TYPE_CHECKING:

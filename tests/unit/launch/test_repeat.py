@@ -16,7 +16,7 @@ from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.record import written
 from clusterddp.sync import code_store
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from tests.unit.sync_help import content, project_at, write
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from clusterddp.remote.shared.schema.record import written
 from clusterddp.runs import local_cache
 from clusterddp.sync import code_store
 from clusterddp.sync.manifest_history import ManifestHistory
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import pytest
 
 from clusterddp.errors import RunError
 from clusterddp.runs.choose import Requester, choose_run
-from tests.unit.runs.test_run_view import made, one, seen
+from tests.unit.runs.view.test_run_view import made, one, seen
 
 ME = Requester(operator="alice@desk", project="p1")
 

@@ -17,7 +17,7 @@ from clusterddp.remote.shared.schema.record import written
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.runs import ending
 from clusterddp.runs.ending import EndDetector
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.lab.system import wait_until
 from tests.unit.runs_told import Told
 

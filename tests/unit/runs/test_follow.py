@@ -19,13 +19,13 @@ from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.runs import ending
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
 
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 END = End(ended={"exit_code": 0})
 Stream = list[LogFrame | Exception | threading.Event]

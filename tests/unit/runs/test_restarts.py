@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clusterddp.runs.restarts import explain_round, rounds_of
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import Told
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 RUN = "abcdefghij"
 Answer = tuple[list[NodeReport], list[str]]

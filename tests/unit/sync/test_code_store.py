@@ -11,7 +11,7 @@ import pytest
 from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.sync import code_store
 from clusterddp.sync.code_diff import FileDiff, code_diff
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from tests.unit.sync_help import content, project_at, tree_of, write
 
 if TYPE_CHECKING:

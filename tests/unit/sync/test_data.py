@@ -13,7 +13,7 @@ from clusterddp.errors import HostsError, SyncError
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Disk, Entry
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.sync.send_code import preview, sync
 from tests.unit.sync_help import FakeHost, content, project_at, project_tree, write
 

@@ -17,7 +17,7 @@ from tests.unit.sync_help import FakeHost, content, push, tree_of
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.workdir.manifest import Entry
-    from clusterddp.sync.project_files import Tree
+    from clusterddp.sync.project_files.project_tree import Tree
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "b/x", "a/x/deep", "c.py", "d/e/f"])
 TEXTS = st.sampled_from(["1", "2", "333"])

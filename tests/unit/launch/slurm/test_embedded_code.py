@@ -24,7 +24,7 @@ from clusterddp.launch.slurm.embedded_code import (
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob
 from clusterddp.remote.slurm.code_delivery import install_code, keep_code
 from clusterddp.remote.slurm.job_folder import JobFolder
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files.project_tree import scan
 from tests.unit.plan_made import PLAN
 from tests.unit.sync_help import project_at
 

@@ -12,7 +12,7 @@ from clusterddp.launch.launcher import FileQuery
 from clusterddp.launch.slurm.run_files import _selected_nodes
 
 if TYPE_CHECKING:
-    from clusterddp.runs.run_view import RunView
+    from clusterddp.runs.view.run_view import RunView
 
 GROUPS = {"all": ["login"], "ungrouped": ["login"]}
 CLUSTER: Any = SimpleNamespace(inventory=SimpleNamespace(groups=GROUPS))

@@ -16,7 +16,7 @@ from clusterddp.remote.shared.run.run_record import read_run_record
 from clusterddp.remote.shared.verdict.failures import WorkerError
 from clusterddp.remote.shared.verdict.node_report import to_json
 from clusterddp.remote.shared.verdict.status_reply import MIN_LONG_FIELD, NO_ANSWERS, read_nodes, without_known_fields
-from clusterddp.runs.run_view import run_views
+from clusterddp.runs.view.run_view import run_views
 from tests.unit.json_values import VALUES
 from tests.unit.runs_told import Told, at
 

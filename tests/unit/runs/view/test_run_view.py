@@ -15,8 +15,8 @@ from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.shared.verdict.verdict_record import make_verdict as made_record
-from clusterddp.runs.notices import following_notices
-from clusterddp.runs.run_view import RunView, run_views
+from clusterddp.runs.view.notices import following_notices
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 

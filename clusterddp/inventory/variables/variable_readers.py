@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ansible_names import COMMON_ARGS, EXTRA_ARGS
-from clusterddp.inventory.declare import PREFIX
 from clusterddp.inventory.launchers import LAUNCHERS
-from clusterddp.inventory.reader import arguments, choice, line, number, refuse_value, shell_lines, whole_number
+from clusterddp.inventory.variables.declare import PREFIX
+from clusterddp.inventory.variables.reader import (
+    arguments,
+    choice,
+    line,
+    number,
+    refuse_value,
+    shell_lines,
+    whole_number,
+)
 from clusterddp.inventory.yamlfile import plain
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.inventory.reader import VariableReader
+    from clusterddp.inventory.variables.reader import VariableReader
     from clusterddp.inventory.yamlfile import Setting
 
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})

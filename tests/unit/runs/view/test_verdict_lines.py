@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.shared.verdict.failures import ENDED, FAIL_FAST_REASON, LEASE, LOST_PEER, OWN, TIME_LIMIT
-from clusterddp.runs.verdict_lines import Verdict, all_recovered, judge
+from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, judge
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterddp.runs.known_messages.row import KnownMessage
+from clusterddp.runs.view.known_messages.row import KnownMessage
 
 ROWS = (
     # Network and rendezvous

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.sync import ignored
+from clusterddp.sync.project_files import ignored
 from tests.unit.sync_help import tree_of, write
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import SyncError
-from clusterddp.sync.gitignore import walk
+from clusterddp.sync.project_files.gitignore import walk
 from tests.unit.sync_help import tree_of, write
 
 if TYPE_CHECKING:

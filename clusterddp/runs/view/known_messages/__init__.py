@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from clusterddp.runs.known_messages import jobs, machines
-from clusterddp.runs.known_messages.row import KnownMessage
+from clusterddp.runs.view.known_messages import jobs, machines
+from clusterddp.runs.view.known_messages.row import KnownMessage
 
 __all__ = ["TABLE", "KnownMessage", "find"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.shared.verdict.failures import last_error_line
-from clusterddp.runs.known_messages import TABLE, find
+from clusterddp.runs.view.known_messages import TABLE, find
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 TEXTS = sorted((ROOT / "tests" / "data" / "known").glob("*.txt"))
 PAGE = ROOT / "docs" / "known-messages.md"
 NAMES = [row.name for row in TABLE]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.runs.verdict_lines import Verdict, judge
+from clusterddp.runs.view.verdict_lines import Verdict, judge
 from tests.unit.runs_told import Told, at
 
 RESET = "torch.distributed.DistBackendError: Connection closed by peer [10.0.0.2]:4242"

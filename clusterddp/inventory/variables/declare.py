@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clusterddp.inventory.reader import VariableReader
+    from clusterddp.inventory.variables.reader import VariableReader
     from clusterddp.inventory.yamlfile import Setting
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.verdict.judge import Failure
     from clusterddp.remote.shared.verdict.verdict_record import HostEnd
-    from clusterddp.runs.managed_job import JobStatus
-    from clusterddp.runs.verdict_lines import Verdict
+    from clusterddp.runs.view.managed_job import JobStatus
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 UNREACHABLE = "unreachable"  # the state of a host that did not answer, or was not asked
 

@@ -11,22 +11,22 @@ from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict
-from clusterddp.runs.managed_job import JobReport
-from clusterddp.runs.notices import (
+from clusterddp.runs.view.managed_job import JobReport
+from clusterddp.runs.view.notices import (
     following_notices,
     late_notices,
     output_notices,
     preload_notices,
     replication_notices,
 )
-from clusterddp.runs.preload_hint import slow_imports
-from clusterddp.runs.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
-from clusterddp.runs.verdict_lines import NO_MEMBER, Verdict, all_recovered, from_record, judge, to_record
+from clusterddp.runs.view.preload_hint import slow_imports
+from clusterddp.runs.view.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
+from clusterddp.runs.view.verdict_lines import NO_MEMBER, Verdict, all_recovered, from_record, judge, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from clusterddp.runs.managed_job import JobStatus
+    from clusterddp.runs.view.managed_job import JobStatus
 
 Reports = Sequence[NodeReport | JobReport]
 _NO_START_TIME = 1 << 62  # sorts runs without a recorded start last

@@ -23,12 +23,12 @@ from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.chunks import content_of, digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry, as_text, on_disk
-from clusterddp.sync import git
-from clusterddp.sync.gitignore import unreadable, walk
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
-from clusterddp.sync.ignored import IgnoredData, ignored_data
-from clusterddp.sync.ignored import notice as ignored_notice
 from clusterddp.sync.manifest_history import FOLDER, ManifestHistory
+from clusterddp.sync.project_files import git
+from clusterddp.sync.project_files.gitignore import unreadable, walk
+from clusterddp.sync.project_files.ignored import IgnoredData, ignored_data
+from clusterddp.sync.project_files.ignored import notice as ignored_notice
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.project.project import find
-from clusterddp.runs.notices import preload_notices
-from clusterddp.runs.preload_hint import HINT_FILE, SlowImports, is_new, slow_imports
+from clusterddp.runs.view.notices import preload_notices
+from clusterddp.runs.view.preload_hint import HINT_FILE, SlowImports, is_new, slow_imports
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:

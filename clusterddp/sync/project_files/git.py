@@ -10,7 +10,7 @@ import subprocess
 from typing import NamedTuple
 
 from clusterddp.errors import SyncError
-from clusterddp.sync.gitignore import unreadable
+from clusterddp.sync.project_files.gitignore import unreadable
 
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.ansible_names import PRIORITY
-from clusterddp.inventory.declare import PREFIX
 from clusterddp.inventory.redact import json_key
-from clusterddp.inventory.variables import VARIABLES
+from clusterddp.inventory.variables.declare import PREFIX
+from clusterddp.inventory.variables.variable_table import VARIABLES
 from clusterddp.inventory.yamlfile import refuse_duplicates
 from clusterddp.text.nearest import edit_distance, nearest
 

@@ -9,8 +9,8 @@ import pytest
 
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.project.project import find
-from clusterddp.sync import project_files as tree_module
-from clusterddp.sync.project_files import scan
+from clusterddp.sync.project_files import project_tree as tree_module
+from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.text.units import parse_size
 from tests.unit.sync_help import project_at, tree_of, write
 

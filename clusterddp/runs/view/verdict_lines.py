@@ -12,7 +12,7 @@ from clusterddp.remote.shared.verdict import judge as shared
 from clusterddp.remote.shared.verdict.failures import ENDED, OWN, recovered_failures, worker_failures
 from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import make_verdict
-from clusterddp.runs import known_messages
+from clusterddp.runs.view import known_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.verdict.node_end import NodeEnd
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
-    from clusterddp.runs.preload_hint import SlowImports
+    from clusterddp.runs.view.preload_hint import SlowImports
 
 WATCHER = "who watched it"  # in place of a host's name
 NO_MEMBER = 1 << 20  # member index of a writer that is not one of the run's nodes

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.inventory import variable_readers as readers
 from clusterddp.inventory.ansible_names import COMMON_ARGS, CONNECTION, EXTRA_ARGS, HOST, KEY_FILE, PORT, PYTHON, USER
-from clusterddp.inventory.declare import declared_variables, required, variable, variables
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER
-from clusterddp.inventory.reader import choice
+from clusterddp.inventory.variables import variable_readers as readers
+from clusterddp.inventory.variables.declare import declared_variables, required, variable, variables
+from clusterddp.inventory.variables.reader import choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

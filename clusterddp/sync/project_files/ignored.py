@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.workdir.manifest import as_text
-from clusterddp.sync import git
+from clusterddp.sync.project_files import git
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size

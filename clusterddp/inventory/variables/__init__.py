@@ -1,0 +1,1 @@
+"""The variables of clusterddp: how each is declared, read and named."""

@@ -1,0 +1,1 @@
+"""What is known of a run, judged and put into words: values in, values out."""

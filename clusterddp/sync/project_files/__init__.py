@@ -1,0 +1,1 @@
+"""Which files are the project's: what git, .gitignore and .clusterddpignore say."""
