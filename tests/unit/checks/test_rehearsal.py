@@ -87,7 +87,7 @@ def test_its_program_tells_the_stages_of_the_check_in_order() -> None:
     from importlib.resources import files  # noqa: PLC0415
 
     text = files("clusterddp.remote.builtin").joinpath("rehearse.py").read_text(encoding="utf-8")
-    places = [text.index(f'tell("{stage}")') for stage in STAGES]
+    places = [text.index(f'print_stage("{stage}")') for stage in STAGES]
     assert places == sorted(places)
 
 
