@@ -60,7 +60,7 @@ own "$state"
 # A requeue is the run's next attempt, and a start of its own.
 mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
 rm -f "$folder/end.json"
-cat >"$folder/job.json" <<'END OF JOB'
+cat >"$folder/job.json.new" <<'END OF JOB'
 {
  "plan": {
   "argv": ["-m", "torch.distributed.run", "train.py"],
@@ -99,6 +99,7 @@ cat >"$folder/job.json" <<'END OF JOB'
  "state": "/home/u/.clusterddp"
 }
 END OF JOB
+mv "$folder/job.json.new" "$folder/job.json"  # the login host reads it meanwhile
 
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV

@@ -155,9 +155,10 @@ python={python}  # what runs it there, 3.8 or newer
 # A requeue is the run's next attempt, and a start of its own.
 mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"{refused}
 rm -f "$folder/end.json"
-{take} >"$folder/job.json" <<'{end}'
+{take} >"$folder/job.json.new" <<'{end}'
 {job}
 {end}
+mv "$folder/job.json.new" "$folder/job.json"  # the login host reads it meanwhile
 
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV

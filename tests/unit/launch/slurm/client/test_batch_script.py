@@ -68,6 +68,12 @@ def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> Non
     assert parsed(body.encode(), read_slurm_job) == job()
 
 
+def test_what_the_login_host_reads_meanwhile_is_never_half_written() -> None:
+    """A job that starts writes its JSON anew; a reader that met half of it took the run for one that is not there."""
+    assert '>"$folder/job.json"' not in text()
+    assert 'mv "$folder/job.json.new" "$folder/job.json"' in text()
+
+
 def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
     elastic = script(job(plan=changed(job().plan, elastic=True)), ASKED, code="/c.pyz", python="python3")
     assert "--ntasks-per-node" not in elastic.partition("\n\n")[2].partition("\nstate=")[0]  # else it had the least
