@@ -102,11 +102,17 @@ def assert_first_to_go_alone(warm: ShimSpool, spool: ShimSpool) -> None:
         return len([name for name in held if name.startswith("socket:")])
 
     wait_until("it has only the socket that it listens on", lambda: sockets() == 1, timeout=20)  # ours was one more
-    ours = []
-    for one in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has just ended
-            ours += [one] if os.fsencode(spool.folder) in (one / "cmdline").read_bytes() else []
-    assert len(ours) == 3  # fence, supervisor, fork server
+
+    def processes() -> list[Path]:
+        found = []
+        for one in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just ended
+                found += [one] if os.fsencode(spool.folder) in (one / "cmdline").read_bytes() else []
+        return found
+
+    # The fork server has the warm one's name until it has taken the run's.
+    wait_until("fence, supervisor and fork server", lambda: len(processes()) == 3, timeout=20)
+    ours = processes()
     assert {(one / "oom_score_adj").read_text() for one in ours} == {Path("/proc/self/oom_score_adj").read_text()}
 
 
