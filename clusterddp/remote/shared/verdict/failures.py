@@ -232,8 +232,9 @@ def _ended_by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: Fail
         return bool(earlier) and (failure.cause != SIGNAL or failure.signal in earlier)
     if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
-    # Its shim was killed: by torchrun after its timeout, or together with torchrun.
-    died = [e.time for e in events if e.kind == AGENT_EXITED and e.exit_code > 128]
+    # Its shim was killed: by torchrun after its timeout, or together with torchrun (which an order of ours ends alone).
+    stopping = min((e.time for e in events if e.kind == STOPPING), default=_NEVER)
+    died = [e.time for e in events if e.kind == AGENT_EXITED and e.exit_code > 128 and e.time < stopping]
     return event.time - first >= AGENT_KILL_DELAY or any(
         -MAX_BEFORE_AGENT < event.time - at < MAX_AFTER_AGENT for at in died
     )

@@ -86,6 +86,19 @@ def test_a_worker_whose_parent_was_killed_is_to_blame_and_its_peers_are_not() ->
     assert (second.rank, second.kind) == (0, LOST_PEER)
 
 
+def test_a_killed_shim_is_to_blame_where_an_order_ends_the_agent_a_moment_later() -> None:
+    """On a quick machine another host's failure has the agent ended within BEFORE of the shim's death."""
+    node = Told(workers=2).died(5, raised=RESET).died(5.01, local=1, signal=SIGKILL, orphan=True)
+    first, _ = worker_failures(node.ended("stopped", 5.16, ordered=5.15, agent=143).evidence)
+    assert (first.rank, first.kind) == (1, OWN)
+
+
+def test_a_shim_that_goes_with_its_agent_is_not_to_blame() -> None:
+    node = Told(workers=1).died(5.01, signal=SIGKILL, orphan=True)
+    (failure,) = worker_failures(node.ended("failed", 5.0, agent=137).evidence)
+    assert failure.kind == ENDED
+
+
 def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     said = """Traceback (most recent call last):
   File "/home/u/work/train.py", line 12, in <module>
