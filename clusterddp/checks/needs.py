@@ -14,7 +14,7 @@ from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.shared.probes.gpu_records import GpuHealth, GpuHealthRequest
 from clusterddp.remote.shared.probes.health_records import Health, HealthRequest
 from clusterddp.remote.shared.probes.torchrun_records import ElectionRequest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ def _health_arguments(context: QueryContext) -> Mapping[str, Any]:
         ports=entry.ports,
         pids=tuple(pid for gpu in own_facts.gpus for pid in gpu.processes) if own_facts else (),
     )
-    return written(request)
+    return to_fields(request)
 
 
 def _extensions(facts: Facts) -> str:
@@ -98,7 +98,7 @@ def _election_arguments(context: QueryContext) -> Mapping[str, Any]:
     outward = [one.address for one in first.addresses if not one.loopback]
     address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
     endpoints = tuple(name for name in (first.hostname, address) if name)
-    return written(ElectionRequest(python_query(context.entry), own_facts.python, endpoints, own_facts.torch_folder))
+    return to_fields(ElectionRequest(python_query(context.entry), own_facts.python, endpoints, own_facts.torch_folder))
 
 
 def _election_missing(_: Evidence, report: HostEvidence, __: Culprits) -> Finding | None:
@@ -125,7 +125,7 @@ def _without_gpus(context: QueryContext) -> GpuHealth | None:
 def _gpu_arguments(context: QueryContext) -> Mapping[str, Any]:
     facts = context.own_facts
     tested = facts.devices if facts and GPU_SMOKE_TEST.name in context.needs and _can_smoke_test(facts) else 0
-    return written(GpuHealthRequest(python_query(context.entry), tested))
+    return to_fields(GpuHealthRequest(python_query(context.entry), tested))
 
 
 def _can_smoke_test(own_facts: Facts) -> bool:

@@ -21,7 +21,7 @@ from clusterddp.facts.speeds import Speed, slow_pairs
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.probe.dial_hosts import start_listener
 from clusterddp.remote.shared.probes.network_records import ListenRequest, PourRequest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +153,7 @@ class _Meter:
         if listening.error:
             return Speed(source=host.name, target=target, error=f"{target} does not listen: {listening.reason}")
         request = PourRequest(self._where[target].address, listening.get(), self._nonces[target])
-        return Speed.from_json(host.name, target, host.call("pour", written(request), timeout=POUR_TIMEOUT))
+        return Speed.from_json(host.name, target, host.call("pour", to_fields(request), timeout=POUR_TIMEOUT))
 
     def _listen(self, host: Host, stack: contextlib.ExitStack) -> int:
         """Start a listener on a host and return its port; leaving the stack ends it."""

@@ -30,7 +30,7 @@ from clusterddp.logs.selection import Selection
 from clusterddp.remote.shared.cleanup.cleanup_records import ForgetAnswer, ForgetRequest
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
@@ -211,7 +211,7 @@ def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
     """Remove the run's spools; the result is what remains, by host."""
 
     def forget(host: Host) -> ForgetAnswer:
-        answer = host.call("forget", written(ForgetRequest(run=run, hosts=(host.name,))), timeout=60)
+        answer = host.call("forget", to_fields(ForgetRequest(run=run, hosts=(host.name,))), timeout=60)
         with reading_answer(host.name):
             return read_record(ForgetAnswer, answer, "answer")
 

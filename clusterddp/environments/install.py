@@ -21,7 +21,7 @@ from clusterddp.remote.shared.environment.environment_records import (
     LacksRequest,
 )
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -183,7 +183,7 @@ def _base_interpreter(host: Host) -> BaseInterpreter:
     """Ask a host for the interpreter that environments are built with, and which environments it has."""
     entry = host.entry
     request = BaseRequest(setup=entry.setup, python=entry.python, workdir=entry.workdir)
-    answer = host.call("environment_base", written(request), timeout=_BASE_TIMEOUT)
+    answer = host.call("environment_base", to_fields(request), timeout=_BASE_TIMEOUT)
     with reading_answer(host.name):
         return read_record(BaseInterpreter, answer, "base")
 
@@ -246,7 +246,7 @@ def _lacking_wheels(plan: _Plan, uv: Wheel) -> frozenset[str]:
     """The digests of the wheels that a host lacks."""
     wheels = {wheel.sha256: wheel.size for wheel in (*plan.wheels, uv)}
     request = LacksRequest(wheels=wheels, room=_SPACE_FACTOR * sum(wheels.values()))
-    answer = plan.host.call("environment_lacks", written(request))
+    answer = plan.host.call("environment_lacks", to_fields(request))
     with reading_answer(plan.host.name):
         return frozenset(Fields({"lacks": answer}).texts("lacks")) & wheels.keys()
 
@@ -264,7 +264,7 @@ def _build(plan: _Plan) -> None:
         requirements="\n".join(lines) + "\n",
         uv=UV_WHEELS[plan.kind.machine][1],
     )
-    answer = plan.host.call("environment_build", written(request), timeout=_BUILD_TIMEOUT)
+    answer = plan.host.call("environment_build", to_fields(request), timeout=_BUILD_TIMEOUT)
     with reading_answer(plan.host.name):
         plan.digest = read_record(BuildAnswer, answer, "answer").digest
 

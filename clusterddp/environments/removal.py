@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.environment.environment_records import EnvironmentReport, RemoveAnswer, RemoveRequest
-from clusterddp.remote.shared.schema.record import read_record, read_records, written
+from clusterddp.remote.shared.schema.record import read_record, read_records, to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def remove(
     def remove_from(entry: HostEntry) -> RemoveAnswer:
         idents = [environment.ident for environment in to_remove if environment.host == entry.name]
         request = RemoveRequest(idents=tuple(idents))
-        answer = open_host(entry).call("remove_environments", written(request), timeout=TIMEOUT)
+        answer = open_host(entry).call("remove_environments", to_fields(request), timeout=TIMEOUT)
         with reading_answer(entry.name):
             return read_record(RemoveAnswer, answer, "answer")
 

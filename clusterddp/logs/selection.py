@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.logs.tail_request import TailRequest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.text.units import parse_duration, ranks, shown
 
 if TYPE_CHECKING:
@@ -132,4 +132,4 @@ class Selection:
             partials=self.partials,
             ordered=self.ordered,
         )
-        return written(request)
+        return to_fields(request)

@@ -15,7 +15,7 @@ from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.probes.facts_records import FactsRequest
 from clusterddp.remote.shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
 from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Listening, ListenRequest
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -71,12 +71,12 @@ def find_shared_folders(
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
 
     def mark_request(host: Host) -> dict[str, Any]:
-        return written(MarkRequest(folders=dict(folders[host.name]), nonce=nonces[host.name]))
+        return to_fields(MarkRequest(folders=dict(folders[host.name]), nonce=nonces[host.name]))
 
     def find_marks(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
         request = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
-        answer = read_answer(Marked, host.name, host.call("marked", written(request), timeout=MARK_TIMEOUT))
+        answer = read_answer(Marked, host.name, host.call("marked", to_fields(request), timeout=MARK_TIMEOUT))
         return {name: hosts_seen for name, hosts_seen in answer.folders.items() if name in left[host.name]}
 
     def mark(host: Host) -> list[str]:
@@ -105,7 +105,7 @@ def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
 def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
     """A host's raw answer to the ``facts`` operation, for ``decode_facts`` to decode."""
     request = FactsRequest(job=python_query(host.entry), fresh=fresh, packages=packages)
-    return host.call("facts", written(request), timeout=FACTS_TIMEOUT)
+    return host.call("facts", to_fields(request), timeout=FACTS_TIMEOUT)
 
 
 def decode_facts(host: Host, found: Any) -> Facts:
@@ -132,7 +132,7 @@ def start_listener(host: Host, operation: str, request: ListenRequest, stack: co
     """Start an operation that listens until it is cancelled; its ports. Leaving the stack cancels it."""
 
     def frames() -> Generator[Frame, None, None]:
-        yield from host.stream(operation, written(request))
+        yield from host.stream(operation, to_fields(request))
 
     header = next(stack.enter_context(contextlib.closing(frames()))).header
     with reading_answer(host.name):
@@ -154,7 +154,7 @@ def _dial(
         for target, address, port, nonce in targets
     )
     request = DialRequest(targets=dial_targets, timeout=DIAL_TIMEOUT)
-    answers = host.call("dial", written(request), timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+    answers = host.call("dial", to_fields(request), timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
     if not isinstance(answers, list) or len(answers) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [

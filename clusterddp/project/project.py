@@ -21,7 +21,7 @@ from clusterddp.project.consent import Consent, Writers, ensure_key, load_key, p
 from clusterddp.project.project_file import MAX_BYTES, NAME, VALID_ID
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
-from clusterddp.remote.shared.schema.record import parsed, written
+from clusterddp.remote.shared.schema.record import parse_record, to_fields
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
 
 if sys.version_info >= (3, 11):
@@ -147,7 +147,7 @@ class Project:
 
     def record_run(self, record: RunRecord) -> None:
         """Append one run to the local index, with the proof that this user started it."""
-        line = json.dumps(written(record), separators=(",", ":")).encode()
+        line = json.dumps(to_fields(record), separators=(",", ":")).encode()
         with contextlib.suppress(UsageError):  # without a key, --again cannot repeat it
             line = line[:-1] + f',"{_PROOF}":"{proof(ensure_key(), _RUN, line.decode())}"'.encode() + b"}"
         project_folder.append(self.folder, _INDEX, line + b"\n")
@@ -166,7 +166,7 @@ class Project:
                 if own and not (proved and proves(proved[2].decode(), key, _RUN, plain.decode(errors="replace"))):
                     continue
                 with contextlib.suppress(ValueError):  # a damaged line is skipped
-                    records.append(parsed(plain, read_run_record))
+                    records.append(parse_record(plain, read_run_record))
         return records
 
     @property

@@ -19,7 +19,7 @@ from clusterddp.project import project_folder
 from clusterddp.project.consent import ensure_key, load_key, proof, proves
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import checked, nullable, read_record, record, written
+from clusterddp.remote.shared.schema.record import checked, nullable, read_record, record, to_fields
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read(folder: Path) -> ProjectData:
 
 def encode(data: ProjectData) -> bytes:
     """Return the bytes of project.json."""
-    values = {name: value for name, value in written(data).items() if value is not None}
+    values = {name: value for name, value in to_fields(data).items() if value is not None}
     return json.dumps(values, indent=1, sort_keys=True).encode() + b"\n"
 
 

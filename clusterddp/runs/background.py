@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UnreachableError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.supervisor.start_records import RenewRequest
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
 
     def renew(host: str, _: threading.Event) -> bool:
         with contextlib.suppress(ClusterddpError):  # unreachable; the next renewal tries again
-            run.reader(host).call("renew", written(RenewRequest(run=run.id, host=host)), timeout=RENEWAL_TIMEOUT)
+            run.reader(host).call("renew", to_fields(RenewRequest(run=run.id, host=host)), timeout=RENEWAL_TIMEOUT)
         return True
 
     return repeat_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, interval=RENEWAL_INTERVAL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer, CleanRequest
 from clusterddp.remote.shared.processes.process_records import OrphanedRun, OrphansRequest
-from clusterddp.remote.shared.schema.record import read_record, read_records, written
+from clusterddp.remote.shared.schema.record import read_record, read_records, to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ def clean(
 
     def clean_host(entry: HostEntry) -> Cleaned:
         request = CleanRequest(hosts=(entry.name,), project=project, purge=purge)
-        answer = host(entry).call(operation, written(request), timeout=TIMEOUT)
+        answer = host(entry).call(operation, to_fields(request), timeout=TIMEOUT)
         with reading_answer(entry.name):
             return Cleaned(host=entry.name, **read_record(CleanAnswer, answer, "answer")._asdict())
 
@@ -85,7 +85,7 @@ def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> 
     """Return, by host, the processes left over from ended or lost runs."""
 
     def ask(entry: HostEntry) -> list[Orphans]:
-        answer = host(entry).call("orphans", written(OrphansRequest(hosts=(entry.name,))))
+        answer = host(entry).call("orphans", to_fields(OrphansRequest(hosts=(entry.name,))))
         with reading_answer(entry.name):
             runs = read_records(OrphanedRun, answer, "orphans")
         return [

@@ -16,7 +16,7 @@ from clusterddp.remote.shared.cleanup.cleanup_records import (
     ShownWorkdir,
     WorkdirHeld,
 )
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ def list_holdings(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host
 
     def ask(entry: HostEntry) -> Holdings:
         request = HoldingsRequest(workdir=_workdir(entry, project))
-        answer = host(entry).call("holdings", written(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
+        answer = host(entry).call("holdings", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(entry.name):
             return Holdings(host=entry.name, **read_record(HoldingsAnswer, answer, "answer")._asdict())
 
@@ -85,7 +85,7 @@ def remove(
     def remove_on_host(entry: HostEntry) -> EverythingRemoved:
         workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in listed_workdirs[entry.name])
         request = EverythingRequest(workdir=_workdir(entry, project), shown=workdirs)
-        answer = host(entry).call("remove_everything", written(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
+        answer = host(entry).call("remove_everything", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(entry.name):
             return EverythingRemoved(host=entry.name, **read_record(EverythingAnswer, answer, "answer")._asdict())
 

@@ -11,7 +11,7 @@ from clusterddp.errors import UsageError
 from clusterddp.project import project_folder
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import record_in, written
+from clusterddp.remote.shared.schema.record import record_in, to_fields
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, read_verdict
 from clusterddp.remote.shared.wire.frames import parse_json
 
@@ -48,7 +48,7 @@ def save_verdict(project: Project, view: RunView) -> None:
     verdict = view.to_keep()
     if verdict is None or view.record.project != project.known_id:
         return
-    data = {"record": written(view.record), "verdict": written(verdict)}
+    data = {"record": to_fields(view.record), "verdict": to_fields(verdict)}
     with contextlib.suppress(UsageError):
         path = project.write(f"{FOLDER}/{view.run}.json", json.dumps(data, indent=1).encode() + b"\n")
         for old in sorted(path.parent.glob("*.json"), key=_age)[MAX_RUNS:]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.hosts.answers import PATHS_LIMIT
 from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.workdir.named_workdir_records import (
     NamedWorkdirsRequest,
     RemoveWorkdirsRequest,
@@ -58,7 +58,7 @@ def list_workdirs(
 
     def ask(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
         request = NamedWorkdirsRequest(entry.workdir or workdir)
-        answer = host(entry).call("workdirs_beside", written(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
+        answer = host(entry).call("workdirs_beside", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(entry.name):
             return [_convert(entry.name, folder) for folder in read_named_workdirs(answer).folders]
 
@@ -99,7 +99,7 @@ def remove(
     def remove_on_host(entry: HostEntry) -> WorkdirsRemoved:
         paths = tuple(folder.path for folder in folders if entry.name == folder.hosts[0])
         request = RemoveWorkdirsRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
-        answer = host(entry).call("remove_workdirs", written(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
+        answer = host(entry).call("remove_workdirs", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(entry.name):
             result = read_remove_answer(answer)
         kept = tuple((folder.path, folder.why) for folder in result.kept)

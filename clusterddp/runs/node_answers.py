@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import DEFAULT_LIMIT, MAX_MEMORY, Limit
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.status_reply import (
     MAX_CACHED,
     NO_ANSWERS,
@@ -58,7 +58,7 @@ def query_nodes(
         known=previous.digests if run else None,  # a list of all runs is requested only once
     )
     limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (DEFAULT_LIMIT, MAX_CACHED)
-    answer = host.call("runs", written(request), limit=limit)
+    answer = host.call("runs", to_fields(request), limit=limit)
     try:
         reports, host.memory["runs", run, wanted] = previous.whole(answer, most)
         valid, damaged = split_damaged(reports)

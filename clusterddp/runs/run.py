@@ -14,7 +14,7 @@ from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
 from clusterddp.remote.shared.processes.process_records import SignalRequest, StacksRequest
 from clusterddp.remote.shared.run.run_settings import GRACE
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals, stacks
@@ -61,7 +61,7 @@ class Run(RunOnHosts):
         """
 
         def ask(part: RunPart) -> list[WorkerStack]:
-            answer = self._host(part.name).call("stacks", written(StacksRequest(spool=part.spool)))
+            answer = self._host(part.name).call("stacks", to_fields(StacksRequest(spool=part.spool)))
             with reading_answer(part.name):
                 return stacks.parse_stacks(part.name, answer)
 
@@ -85,7 +85,7 @@ class Run(RunOnHosts):
 
         def send(part: RunPart) -> list[Signalled]:
             order = SignalRequest(spool=part.spool, signal=number)
-            answer = self._host(part.name).call("signal", written(order))
+            answer = self._host(part.name).call("signal", to_fields(order))
             with reading_answer(part.name):
                 return signals.read(part.name, answer)
 

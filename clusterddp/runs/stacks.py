@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.processes.process_records import StackReport
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import MAX_LENGTH, plain, read_records
+from clusterddp.remote.shared.schema.record import MAX_LENGTH, read_records, to_plain
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class WorkerStack:
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of the status's ``stacks``."""
-        value: dict[str, Any] = plain({**asdict(self), "place": self.place})
+        value: dict[str, Any] = to_plain({**asdict(self), "place": self.place})
         return value
 
 

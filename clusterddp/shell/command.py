@@ -9,7 +9,7 @@ from clusterddp.errors import EXIT_NOT_THE_SCRIPT, HelperError, UsageError
 from clusterddp.logs.checked_frames import End, FilePart, Lines
 from clusterddp.remote.shared.probes.facts_records import PythonQuery
 from clusterddp.remote.shared.schema.fields import DamagedError, Fields
-from clusterddp.remote.shared.schema.record import read_record, record_in, written
+from clusterddp.remote.shared.schema.record import read_record, record_in, to_fields
 from clusterddp.remote.shared.shell.command_records import ExecEnd, ExecOutput, ExecRequest, WorkerPlace
 from clusterddp.remote.shared.wire.frames import parse_json
 
@@ -41,7 +41,7 @@ class Command:
     def args(self, entry: HostEntry, workdir: str, subfolder: str) -> dict[str, Any]:
         """The arguments of the operation ``exec`` on a host."""
         place = None if self.bare else worker_place(entry, workdir, subfolder)
-        return written(
+        return to_fields(
             ExecRequest(argv=self.argv, shell=self.shell, place=place, timeout=self.timeout, grace=self.grace)
         )
 

@@ -13,7 +13,7 @@ from clusterddp.errors import ClusterddpError, HostError, UnreachableError
 from clusterddp.hosts.fanout import MAX_AT_ONCE
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.shell.command_records import ExecInput
 from clusterddp.shell.command import Command, Executed, end_frame, output_frame, read_end, unreached
 
@@ -94,7 +94,7 @@ class Execution:
         self._stopping.set()
         for name, outgoing in self._outgoing.items():
             with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
-                if not outgoing.order(**written(ExecInput(stop=True))) and name not in self.results:
+                if not outgoing.order(**to_fields(ExecInput(stop=True))) and name not in self.results:
                     self.results[name] = unreached(name, "was not reached before the command was ended")
         yield from self._events(time.monotonic() + self.command.grace + _END_TIMEOUT)
         for name in self._entries:
@@ -133,7 +133,7 @@ class Execution:
         with contextlib.closing(frames):
             for frame in frames:
                 if self._stopping.is_set():  # it began while the others were being stopped
-                    outgoing.order(**written(ExecInput(stop=True)))
+                    outgoing.order(**to_fields(ExecInput(stop=True)))
                 if frame.kind == "end":
                     yield end_frame(name, frame)
                 elif frame.kind == "data":

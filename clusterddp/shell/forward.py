@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UsageError
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.shell.command_records import ForwardRequest
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Forward:
         outgoing = Outgoing()
         with client:
             try:
-                frames = self._open_host().stream("forward", written(ForwardRequest(self._port)), outgoing)
+                frames = self._open_host().stream("forward", to_fields(ForwardRequest(self._port)), outgoing)
                 threading.Thread(target=_send, args=(client, outgoing), daemon=True).start()
                 with contextlib.closing(frames):
                     for frame in frames:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HelperError
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.schema.record import parsed, read_record, written
+from clusterddp.remote.shared.schema.record import parse_record, read_record, to_fields
 from clusterddp.remote.shared.shell.command_records import ShellEnd, ShellRequest, WindowSize
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_shell(host: Host, place: WorkerPlace | None, spool: str) -> int:
     """
     outgoing = Outgoing()
     request = ShellRequest(window=_window_size(), term=os.environ.get("TERM", "dumb"), place=place, spool=spool)
-    frames = host.stream("shell", written(request), outgoing)
+    frames = host.stream("shell", to_fields(request), outgoing)
     with _raw_terminal(), _report_window_size(outgoing), contextlib.closing(frames):
         threading.Thread(target=_send_keys, args=(outgoing,), name="keys", daemon=True).start()
         for frame in frames:
@@ -47,7 +47,7 @@ def run_shell(host: Host, place: WorkerPlace | None, spool: str) -> int:
 
 def _exit_code(host: str, answer: bytes) -> int:
     try:
-        return parsed(answer, lambda data: read_record(ShellEnd, data, "end")).code
+        return parse_record(answer, lambda data: read_record(ShellEnd, data, "end")).code
     except ValueError as error:
         raise HelperError(host, f"its answer is damaged: {error}") from error
 
@@ -83,7 +83,7 @@ def _report_window_size(outgoing: Outgoing) -> Iterator[None]:
 
     def report(*_: object) -> None:
         with contextlib.suppress(ClusterddpError):  # the thread that reads the shell's output reports it
-            outgoing.order(**written(_window_size()))
+            outgoing.order(**to_fields(_window_size()))
 
     before = signal.signal(signal.SIGWINCH, report)
     try:

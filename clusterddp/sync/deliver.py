@@ -12,7 +12,7 @@ from clusterddp.errors import HostError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import Limit
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.user_files.file_records import Pushed, PushRequest, read_push_check
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.sync_records import read_unless_changed
@@ -117,7 +117,7 @@ class _HostPush:
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
         files = (entry for entry in self._entries if entry.kind == manifest.FILE)
         chunks = dict.fromkeys(chunk for entry in files for chunk in self._uploads.chunks(entry))
-        answer = self.host.upload("push_check", written(self.order), pieces, limit=Limit.of_files(len(chunks)))
+        answer = self.host.upload("push_check", to_fields(self.order), pieces, limit=Limit.of_files(len(chunks)))
         with reading_answer(self.name):
             check = read_push_check(answer)
         self.folder, self.shared, self.done = check.root, check.shared, check.ready

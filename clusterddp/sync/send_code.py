@@ -15,7 +15,7 @@ from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import PATHS_LIMIT, Limit
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.chunk_stream import bundles_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
 from clusterddp.remote.shared.workdir.sync_records import (
@@ -117,7 +117,7 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
 
     def ask(host: Host) -> HostSync:
         order = SyncRequest(workdir=host.entry.workdir or workdir, digest="", name=name)
-        answer = host.call("workdir_state", written(order), timeout=_STATE_TIMEOUT, limit=PATHS_LIMIT)
+        answer = host.call("workdir_state", to_fields(order), timeout=_STATE_TIMEOUT, limit=PATHS_LIMIT)
         with reading_answer(host.name):
             state = read_workdir_state(answer)
         return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, notices=_notices_of(state))
@@ -162,7 +162,7 @@ class _HostSync:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has everything."""
-        answer = self.host.call("workdir_state", written(self.order), timeout=_STATE_TIMEOUT, limit=self._limit)
+        answer = self.host.call("workdir_state", to_fields(self.order), timeout=_STATE_TIMEOUT, limit=self._limit)
         self._first_changes = self._first_changes or self.changes
         self.result, self._standing_versions, self.conflicts, self.undecided = None, {}, (), False
         with reading_answer(self.name):
@@ -222,7 +222,7 @@ class _HostSync:
         order = self.order._replace(manifest=len(data), chunk_lists=len(_NO_CHUNK_LISTS))
         compress = self.host.entry.connection != "local"
         pieces = bundles_of(data + _NO_CHUNK_LISTS, compress=compress)
-        answer = self.host.upload("data_state", written(order), pieces, timeout=_STATE_TIMEOUT, limit=self._limit)
+        answer = self.host.upload("data_state", to_fields(order), pieces, timeout=_STATE_TIMEOUT, limit=self._limit)
         with reading_answer(self.name):
             state = read_unless_changed(DataState, answer)
         if state is None:  # another sync came in between: the host is asked again

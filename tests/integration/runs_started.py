@@ -26,7 +26,7 @@ from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.system.bootstrap import read_json
 from clusterddp.runs.node_answers import query_nodes
@@ -117,7 +117,7 @@ class Started:
         wait_for(lambda: self.spool.exit_record() and not self.spool.alive(), "the exit record")
         record = self.spool.exit_record()
         assert record
-        return written(record)
+        return to_fields(record)
 
     def stop(self, grace: float = 0.0, reason: str = "by a test") -> dict[str, Any]:
         order = {"run": self.run, "hosts": [self.host.name], "grace": grace, "reason": reason}
@@ -165,7 +165,7 @@ def agent_plan(host: Host, folder: Path, program: str, **changes: Any) -> dict[s
     (folder / "work").mkdir(exist_ok=True)
     (folder / "work" / f"{run}.py").write_text(textwrap.dedent(program))
     plan = plan_of([node(host, folder, run)], run).node_plan(0)
-    return written(changed(plan, **{"argv": ("-u", f"{run}.py"), "store": None, **changes}))
+    return to_fields(changed(plan, **{"argv": ("-u", f"{run}.py"), "store": None, **changes}))
 
 
 def start(host: Host, plan: dict[str, Any], secrets: dict[str, str] | None = None) -> Started:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.cleanup import retention
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.spool.layout import all_spools
 from clusterddp.remote.system.bootstrap import write_json
 from clusterddp.remote.system.disk_space import disk_usage
@@ -57,7 +57,7 @@ def ended(host: Host, folder: Path, *, project: str = "p1", days: float = 0.0) -
 
 
 def of_project(node: Started, project: str) -> None:
-    change(node.spool.path("plan.json"), record=written(node.spool.plan().record._replace(project=project)))
+    change(node.spool.path("plan.json"), record=to_fields(node.spool.plan().record._replace(project=project)))
 
 
 def change(path: str, **values: object) -> None:

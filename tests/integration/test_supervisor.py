@@ -17,7 +17,7 @@ import pytest
 from clusterddp.errors import HelperError
 from clusterddp.hosts.client import Host
 from clusterddp.launch.prepare import new_run_id
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.spool.layout import Spool
 from tests.integration.cli import WAIT
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for
@@ -219,7 +219,7 @@ class TestEnd:
                 "supervisor_started", "agent_started", "agent_exited", "ended",
             ]  # fmt: skip
             told = node.status()
-        assert (told.state, told.exit and written(told.exit)) == (state, record)
+        assert (told.state, told.exit and to_fields(told.exit)) == (state, record)
         assert not Path(node.spool.path("secrets.json")).exists()
         assert not Path(node.spool.path("control.key")).exists()
         paths = [path for path in Path(node.spool.folder).rglob("*") if path.is_file()]

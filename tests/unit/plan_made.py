@@ -12,7 +12,7 @@ from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, StorePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.spool.creation import create_spool
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def changed_node(node: Node, **changes: Any) -> Node:
 
 def plan_text(**changes: Any) -> str:
     """What ``plan.json`` holds."""
-    return json.dumps(written(changed(PLAN, **changes)))
+    return json.dumps(to_fields(changed(PLAN, **changes)))
 
 
 def launch_plan(

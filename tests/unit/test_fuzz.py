@@ -33,7 +33,7 @@ from clusterddp.remote.shared.environment.environment_records import Environment
 from clusterddp.remote.shared.processes.process_records import OrphanedRun
 from clusterddp.remote.shared.run.spool_records import LeftProcess
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.slurm.login_records import CommandAnswer
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
@@ -152,7 +152,7 @@ DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Excep
     "frames": ([encode({"id": 1, "kind": "data", "n": 5}, b"body") * 2], frames, (ProtocolError,)),
     "log frames": (LOG_LINES, log_frames, (ProtocolError, HelperError)),
     "replies": ([json.dumps([node()]).encode()], replies, (ValueError,)),
-    "answers": ([json.dumps(written(one)).encode() for one in ANSWERS], answers, (ValueError,)),
+    "answers": ([json.dumps(to_fields(one)).encode() for one in ANSWERS], answers, (ValueError,)),
     "stacks": (STACKS, stacks, (ValueError,)),
     "known_hosts": ([KNOWN], known_hosts, (HostKeyError,)),
     "ssh_config": ([CONFIG], ssh_config, ()),

@@ -9,7 +9,7 @@ from clusterddp.checks.model import Check, Finding, Need, fail, for_facts, inter
 from clusterddp.checks.needs import ASKED, FACTS, HEALTH
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.shared.environment.environment_records import EnvironmentProof, ProofRequest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -119,7 +119,7 @@ def _proof_missing(_: Evidence, report: HostEvidence, __: Culprits) -> Finding |
 LOCKED: Need[EnvironmentProof] = Need(
     name="locked",
     operation="environment_proof",
-    arguments=lambda asked: written(ProofRequest(python=asked.entry.python or "")),
+    arguments=lambda asked: to_fields(ProofRequest(python=asked.entry.python or "")),
     read=_read_proof,
     known=lambda asked: None if asked.entry.environment else EnvironmentProof(path="", there=False, built="", now=""),
     without_facts=True,

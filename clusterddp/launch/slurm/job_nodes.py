@@ -15,7 +15,7 @@ from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.login_host import login_entry, step_command
-from clusterddp.remote.shared.schema.record import read_records, written
+from clusterddp.remote.shared.schema.record import read_records, to_fields
 from clusterddp.remote.shared.slurm.job_record import SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
     ArrivedRequest,
@@ -104,27 +104,27 @@ class JobNodes:
     def _script_report(self, run: str) -> SubmittedRun:
         """Return what the job's script has recorded on its node; raises HelperError if it has recorded nothing yet."""
         host = self.first()
-        answer = host.call("slurm_runs", written(RunsRequest(run=run)))
+        answer = host.call("slurm_runs", to_fields(RunsRequest(run=run)))
         with reading_answer(host.name):
             return read_records(SubmittedRun, answer, "submitted")[0]
 
     def order_stop(self, run: str, reason: str, grace: float) -> bool:
         """Order the run to end; return whether the node of its script received the order."""
         try:
-            self.first().call("slurm_stop", written(OrderedStop(run=run, reason=reason, grace=grace)))
+            self.first().call("slurm_stop", to_fields(OrderedStop(run=run, reason=reason, grace=grace)))
         except ClusterddpError:
             return False
         return True
 
     def give_secrets(self, run: str, secrets: Mapping[str, str]) -> None:
         """Bring the run's secrets to its script's node, which passes them on; raises HostError."""
-        self.first().call("slurm_secrets", written(SecretsRequest(run=run, secrets=dict(secrets))))
+        self.first().call("slurm_secrets", to_fields(SecretsRequest(run=run, secrets=dict(secrets))))
 
     def send_code(self, run: str, start: str) -> None:
         """Have the login host send the run's code to all nodes, which wait for it when the job starts."""
         try:
             self._login.broadcast(run, self._job.job, start)
-            self.first().call("slurm_arrived", written(ArrivedRequest(run=run, start=start)))
+            self.first().call("slurm_arrived", to_fields(ArrivedRequest(run=run, start=start)))
         except HostError as error:  # asked again until the nodes wait no longer
             notified = self._login.host.memory.setdefault(("not sent", run), set())
             if str(error) not in notified:
@@ -137,7 +137,7 @@ class JobNodes:
             number = self._login.number_for_steps(self._job.job)
             for name, why in self._login.collect(run, number, self._job.nodes).items():
                 self._cluster.notify(f"{name}: its lines of run {run} stay there: {why}")
-            self.first().call("slurm_collected", written(CollectedRequest(run=run)))
+            self.first().call("slurm_collected", to_fields(CollectedRequest(run=run)))
         except HostError as error:  # another follower may have collected, and the job has ended
             _log.debug("run %s: %s", run, error)
 

@@ -24,7 +24,7 @@ from clusterddp.probe.gather import survey_network
 from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import read_record, record_in, written
+from clusterddp.remote.shared.schema.record import read_record, record_in, to_fields
 from clusterddp.remote.shared.supervisor.start_records import (
     Claimed,
     ClaimRequest,
@@ -54,7 +54,7 @@ _MAX_SECRETS = 10_000
 
 def invitation(guide: Host, spool: str) -> Invitation:
     """Ask a host of the run, whose ``spool`` is there, for what a joining host needs."""
-    answer = guide.call("invite", written(InviteRequest(spool)))
+    answer = guide.call("invite", to_fields(InviteRequest(spool)))
     with reading_answer(guide.name):
         return read_invitation(answer)
 
@@ -176,7 +176,7 @@ def _try_join(
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.settings.env)
-        answer = guide.call("claim", written(ClaimRequest(spool=spool, member=len(plan.peers))))
+        answer = guide.call("claim", to_fields(ClaimRequest(spool=spool, member=len(plan.peers))))
         with reading_answer(guide.name):
             claimed = read_record(Claimed, answer, "claim").claimed
         if not claimed:
@@ -242,5 +242,5 @@ def _start_and_commit(host: Host, plan: NodePlan, invited: Invitation, ready: Re
     started = start_node(host, plan, invited.secrets, invited.key)
     peers = (*ready.peers, (plan.peers[-1].address, started.control))
     request = CommitRequest(spool=started.spool, ready=Ready(store=ready.store, peers=peers))
-    host.call("commit", written(request), timeout=30)
+    host.call("commit", to_fields(request), timeout=30)
     return started.spool, started.control

@@ -18,7 +18,7 @@ from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.run.stop_records import StopRequest
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.supervisor.start_records import (
     CommitRequest,
     CommittedNode,
@@ -126,7 +126,7 @@ class Ssh:
 
         def stop(entry: HostEntry) -> Proof:
             order = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
-            answer = cluster.host(entry.name).call("stop", written(order), timeout=grace + STOP_SLACK)
+            answer = cluster.host(entry.name).call("stop", to_fields(order), timeout=grace + STOP_SLACK)
             with reading_answer(entry.name):
                 return proof.read(entry.name, answer)
 
@@ -223,14 +223,14 @@ def start_node(
     mine = {name: secrets[name] for name in plan.secrets}
     hook = WebhookOrder(url=webhook.url, silence=webhook.silence) if webhook else None
     order = StartOrder(plan=plan, secrets=mine, key=key, webhook=hook)
-    answer = host.upload("start", {}, [json.dumps(written(order)).encode()], timeout=START_TIMEOUT)
+    answer = host.upload("start", {}, [json.dumps(to_fields(order)).encode()], timeout=START_TIMEOUT)
     with reading_answer(host.name):
         return read_record(StartedNode, answer, "node")
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
     """Let the agents start; raises HostError if a host's supervisor has already ended."""
-    requests = {name: written(CommitRequest(spool=spool, ready=ready)) for name, spool in spools.items()}
+    requests = {name: to_fields(CommitRequest(spool=spool, ready=ready)) for name, spool in spools.items()}
     outcomes = each(hosts, lambda host: host.call("commit", requests[host.name], timeout=30))
     for host, answer in zip(hosts, values(outcomes), strict=True):
         with reading_answer(host.name):
@@ -245,6 +245,6 @@ def _stop_started(hosts: Sequence[Host], run: str, reason: str) -> None:
 
     def stop(host: Host) -> None:
         with contextlib.suppress(ClusterddpError):  # never started there, or out of reach
-            host.call("stop", written(StopRequest(run=run, hosts=(host.name,), grace=0.0, reason=reason)), timeout=60)
+            host.call("stop", to_fields(StopRequest(run=run, hosts=(host.name,), grace=0.0, reason=reason)), timeout=60)
 
     each([host for host in hosts if not host.lost], stop)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 from ..helper.request import Request
 from ..preload import server_folder
 from ..shared.cleanup.cleanup_records import EverythingAnswer, EverythingRequest, PathLeft, ShownWorkdir
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.workdir.manifest import as_text
 from ..system.bootstrap import Refused, home_folder
 from ..system.code_finder import open_folder
@@ -53,7 +53,7 @@ def remove_everything(request: Request) -> Dict[str, Any]:
     )  # where workdirs are made unless clusterddp_workdir is set
     if not os.path.islink(default_folder):
         remove_empty(default_folder)
-    return written(EverythingAnswer(removed=tuple(removal.removed), bytes=removal.bytes, left=tuple(removal.left)))
+    return to_fields(EverythingAnswer(removed=tuple(removal.removed), bytes=removal.bytes, left=tuple(removal.left)))
 
 
 def _refuse_live(states: List[str], roots: List[bytes]) -> None:

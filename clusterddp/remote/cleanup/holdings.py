@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.cleanup.cleanup_records import ActiveRun, HoldingsAnswer, HoldingsRequest, SizedFolder, WorkdirHeld
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused, home_folder
@@ -31,7 +31,7 @@ def holdings(request: Request) -> Dict[str, Any]:
     state = request.state
     states = state_folders(state)
     roots = workdirs(states, state, request.read_args(HoldingsRequest).workdir)
-    return written(
+    return to_fields(
         HoldingsAnswer(
             states=tuple(SizedFolder(path=folder, size=disk_usage(folder)) for folder in states),
             runs=len({spool.run for folder in states for spool in all_spools(folder)}),

@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 from ..helper.request import Request
 from ..preload import server_folder
 from ..shared.cleanup.cleanup_records import CleanAnswer, CleanRequest, ForgetAnswer, ForgetRequest, UnusedWorkdir
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
@@ -33,7 +33,7 @@ def clean(request: Request) -> Dict[str, Any]:
         kept = remove_ended_runs(state, spools, removed)
     is_last = asked.purge and not any(all_spools(state))
     warm = server_folder.end(state)
-    return written(
+    return to_fields(
         CleanAnswer(
             spools=removed.spools,
             bytes=removed.bytes,
@@ -61,7 +61,7 @@ def forget(request: Request) -> Dict[str, Any]:
     for spool in spools:
         if spool not in kept:
             retention.remove_spool(state, spool)
-    return written(ForgetAnswer(kept=bool(kept)))
+    return to_fields(ForgetAnswer(kept=bool(kept)))
 
 
 def remove_ended_runs(state: str, spools: List[Spool], removed: retention.RemovalCounts) -> List[str]:

@@ -13,7 +13,18 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 from ..shared.names.ip_address import is_address
 from ..shared.schema.fields import DamagedError, Fields
-from ..shared.schema.record import Reader, checked, field, many, maybe, nested, read_record, readers_of, record, written
+from ..shared.schema.record import (
+    Reader,
+    checked,
+    field,
+    many,
+    maybe,
+    nested,
+    read_record,
+    readers_of,
+    record,
+    to_fields,
+)
 from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.node_end import NodeEnd
 from ..shared.wire.frames import parse_json
@@ -288,7 +299,7 @@ def encode(message: Message) -> bytes:
     if isinstance(message, StatusMessage):
         fields["status"] = message.status.to_json()
     if isinstance(message, EndMessage):
-        fields["end"] = written(message.end)
+        fields["end"] = to_fields(message.end)
     if isinstance(message, (EndOrder, AttemptDecision)):
         fields["reason"] = cut(message.reason, MAX_REASON)
     return _dump(dict(fields, kind=type(message).__name__))

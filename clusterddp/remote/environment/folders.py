@@ -14,7 +14,7 @@ import re
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import field, read_record, record, written
+from ..shared.schema.record import field, read_record, record, to_fields
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 
 FOLDER = "environments"
@@ -94,7 +94,7 @@ class EnvironmentStore:
 
     def complete(self, ident: str, built: BuiltEnvironment) -> None:
         """Mark an environment as complete."""
-        write_json(os.path.join(self.folder_of(ident), READY), written(built))
+        write_json(os.path.join(self.folder_of(ident), READY), to_fields(built))
 
     def all(self) -> List[str]:
         """The ids of all environments, complete or not."""

@@ -18,7 +18,7 @@ from ..shared.environment.environment_records import (
     LacksRequest,
     ProofRequest,
 )
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
 from ..system.interpreter import find_interpreter
@@ -61,7 +61,7 @@ def environment_base(request: Request) -> Dict[str, Any]:
     store = EnvironmentStore(request.state)
     whole = {ident: built.digest for ident in store.all() for built in [store.ready(ident)] if built}
     what = parse_json(answer.payload)
-    return written(BaseInterpreter(python=interpreter.python, left=tuple(left), ready=whole, **what))
+    return to_fields(BaseInterpreter(python=interpreter.python, left=tuple(left), ready=whole, **what))
 
 
 def environment_lacks(request: Request) -> List[str]:
@@ -96,7 +96,7 @@ def environment_build(request: Request) -> Dict[str, Any]:
     store = EnvironmentStore(request.state)
     with store.locked(build.ident):
         existing = store.ready(build.ident)
-        return written(BuildAnswer(digest=existing.digest if existing else _build(store, build)))
+        return to_fields(BuildAnswer(digest=existing.digest if existing else _build(store, build)))
 
 
 def environment_proof(request: Request) -> Dict[str, Any]:
@@ -106,8 +106,8 @@ def environment_proof(request: Request) -> Dict[str, Any]:
     ident = os.path.basename(path)
     built = store.ready(ident) if path == os.path.join(store.folder, ident) else None
     if not built:
-        return written(EnvironmentProof(path=path, there=False, built="", now=""))
-    return written(EnvironmentProof(path=path, there=True, built=built.digest, now=installed_digest(path)))
+        return to_fields(EnvironmentProof(path=path, there=False, built="", now=""))
+    return to_fields(EnvironmentProof(path=path, there=True, built=built.digest, now=installed_digest(path)))
 
 
 def _build(store: EnvironmentStore, build: BuildRequest) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Set
 
 from ..helper.request import Request
 from ..shared.environment.environment_records import EnvironmentReport, RemoveAnswer, RemoveRequest
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
@@ -42,7 +42,7 @@ def environments(request: Request) -> List[Dict[str, Any]]:
                 live=tuple(use.live),
                 building=not free,
             )
-        found.append(written(report))
+        found.append(to_fields(report))
     return found
 
 
@@ -65,7 +65,7 @@ def remove_environments(request: Request) -> Dict[str, Any]:
                 shutil.rmtree(folder, ignore_errors=True)
                 _unlink(folder + ".lock")
                 count += 1
-    return written(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store)))
+    return to_fields(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store)))
 
 
 def _remove_wheels(store: EnvironmentStore) -> int:

@@ -17,7 +17,7 @@ import time
 from typing import Any, Callable, Container, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import field, many, parsed, read_record, record, written
+from ..shared.schema.record import field, many, parse_record, read_record, record, to_fields
 from ..system.bootstrap import Refused, private_folder, write_json
 from .environ_writes import mattering_write
 from .fork_checks import RefusedError, import_state, refuse_shadows
@@ -41,7 +41,7 @@ class KeptVerdicts(NamedTuple):
 
 def decode(data: bytes) -> KeptVerdicts:
     """Decode a file of verdicts; raises ValueError if it is not one. No other error is raised."""
-    return parsed(data, _read)
+    return parse_record(data, _read)
 
 
 def _read(data: Any) -> KeptVerdicts:
@@ -144,7 +144,7 @@ class Preload:
                     os.rmdir(path)
 
     def _write(self, kept: KeptVerdicts) -> None:
-        write_json(self.path, written(kept), durable=False)
+        write_json(self.path, to_fields(kept), durable=False)
 
 
 def folder_of(state: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
 from ..helper.request import Request
 from ..shared.logs.tail_request import TailRequest
 from ..shared.run.plan import AGENT_LOG, SUPERVISOR
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.wire.frames import MAX_BODY
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
@@ -86,7 +86,7 @@ class LogTail:
             self.request.send(b"", caught_up=True, offsets=self.logs.offsets())
             self.live()
         ended = self.spool.exit_record()
-        return {"ended": written(ended) if ended else None, "offsets": self.logs.offsets()}
+        return {"ended": to_fields(ended) if ended else None, "offsets": self.logs.offsets()}
 
     def ended(self) -> bool:
         """Whether nothing more will be written; ask before the last read."""

@@ -40,7 +40,7 @@ from ..fork_server.preload_packages import Preload, clash_with
 from ..fork_server.preload_trial import MAX_MEMORY, PreloadVerdict
 from ..fork_server.server import listen_in
 from ..fork_server.worker_parent import receive
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
@@ -127,7 +127,7 @@ class PreloadServer:
             reads=tuple(sorted(self.imports.reads)),
             considered=tuple(sorted({name for one in self.preload.verdicts for name in one.reads})),
         )
-        write_json(os.path.join(self.folder, BEGUN_WITH), written(imported), durable=False)
+        write_json(os.path.join(self.folder, BEGUN_WITH), to_fields(imported), durable=False)
 
     def load_packages(self) -> None:
         """Import the inventory's packages, except those that failed their trial or read a secret.

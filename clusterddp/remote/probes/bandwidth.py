@@ -15,7 +15,7 @@ from typing import Any, Dict, Optional
 
 from ..helper.request import Request
 from ..shared.probes.network_records import ByteCount, DialTarget, Listening, ListenRequest, PourRequest, Throughput
-from ..shared.schema.record import parsed, read_record, written
+from ..shared.schema.record import parse_record, read_record, to_fields
 from .dial import OK, WRONG_NONCE
 from .reachability import bind_range, dial_all
 
@@ -35,7 +35,7 @@ def drain(request: Request) -> Dict[str, Any]:
     asked = request.read_args(ListenRequest)
     nonce, deadline = asked.nonce.encode(), time.monotonic() + asked.seconds
     with bind_range(*asked.ports) as listener, selectors.DefaultSelector() as selector:
-        request.send(b"", **written(Listening((listener.getsockname()[1],))))
+        request.send(b"", **to_fields(Listening((listener.getsockname()[1],))))
         selector.register(listener, selectors.EVENT_READ)
         while selector.select(max(0.0, deadline - time.monotonic())):
             try:
@@ -57,7 +57,7 @@ def pour(request: Request) -> Dict[str, Any]:
         counted = _send_until_counted(target) if result == OK else None
     except (OSError, ValueError) as error:
         counted, result = None, str(error) or type(error).__name__
-    return written(Throughput(counted, None if counted else WRONG_NONCE if result == OK else result))
+    return to_fields(Throughput(counted, None if counted else WRONG_NONCE if result == OK else result))
 
 
 def _answer_caller(connection: socket.socket, nonce: bytes) -> None:
@@ -68,7 +68,7 @@ def _answer_caller(connection: socket.socket, nonce: bytes) -> None:
             connection.sendall(nonce)
             counted = _count(connection)
             connection.settimeout(TIMEOUT)
-            connection.sendall(json.dumps(written(counted)).encode() + b"\n")
+            connection.sendall(json.dumps(to_fields(counted)).encode() + b"\n")
             _drain_until_closed(connection)
     except (OSError, EOFError):
         pass  # the caller sees it; a mere dial closes after the nonce
@@ -132,7 +132,7 @@ def _send_until_counted(target: PourRequest) -> Optional[ByteCount]:
                     answer += _receive(connection)
                 elif events & selectors.EVENT_WRITE:
                     connection.send(piece)
-    counted = parsed(answer, lambda data: read_record(ByteCount, data, "its count"))
+    counted = parse_record(answer, lambda data: read_record(ByteCount, data, "its count"))
     return counted._replace(ns=max(1, counted.ns))
 
 

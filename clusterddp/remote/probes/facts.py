@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 from ..helper.request import Request
 from ..shared.names import interfaces
 from ..shared.probes.facts_records import FactsRequest
-from ..shared.schema.record import plain
+from ..shared.schema.record import to_plain
 from ..system import nvidia_smi
 from ..system.bootstrap import Refused, home_folder
 from ..system.interpreter import find_interpreter
@@ -27,7 +27,7 @@ def facts(request: Request) -> Dict[str, Any]:
     Takes a ``FactsRequest`` (shared/probes/facts_records.py); the operator reads its ``Facts`` (facts/host.py).
     Raises Refused if the setup lines fail, or the network interfaces cannot be listed.
     """
-    found: Dict[str, Any] = plain(gather_facts(request.read_args(FactsRequest), request.state))
+    found: Dict[str, Any] = to_plain(gather_facts(request.read_args(FactsRequest), request.state))
     return found
 
 

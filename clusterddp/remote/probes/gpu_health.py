@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..helper.request import Request
 from ..shared.probes.gpu_records import Card, GpuHealth, GpuHealthRequest
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system import nvidia_smi
 from ..system.bounded_child import Child
 from ..system.small_files import sorted_names, text_of
@@ -41,7 +41,7 @@ def gpu_health(request: Request) -> Dict[str, Any]:
     states, links_error = _links(links)
     kernel_xids = log.xids()
     direct = direct_access()
-    return written(
+    return to_fields(
         GpuHealth(
             cards=tuple(listed),
             error=error,

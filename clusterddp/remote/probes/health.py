@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from ..helper.request import Request
 from ..shared.probes.health_records import Cgroup, Health, HealthRequest, Lookup, PortOwner, Write
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system import cgroups
 from ..system.procfs import LISTENING, available_bytes, tcp_ports
 from ..system.small_files import sorted_names
@@ -47,7 +47,7 @@ def health(request: Request) -> Dict[str, Any]:
     no_answer = "no answer within %d s" % ANSWER_TIMEOUT
     first, last = asked.ports
     names = {name: answers.get("name " + name) or Lookup(error=no_answer) for name in asked.names}
-    return written(
+    return to_fields(
         Health(
             limits=limits(),
             available_bytes=available_bytes(),

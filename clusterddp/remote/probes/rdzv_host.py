@@ -11,7 +11,7 @@ from typing import Any, Dict
 
 from ..helper.request import Request
 from ..shared.probes.torchrun_records import Election, ElectionRequest
-from ..shared.schema.record import read_record, written
+from ..shared.schema.record import read_record, to_fields
 from ..system.bounded_child import Child
 from .health import ask_all
 from .job_environment import job_environment
@@ -31,9 +31,9 @@ def election(request: Request) -> Dict[str, Any]:
     try:
         function = from_file(str(asked.torch))
     except Exception:  # noqa: BLE001 - there is none, it needs torch, or a newer Python than the helper's
-        return written(_in_training_interpreter(asked))
+        return to_fields(_in_training_interpreter(asked))
     answer = ask_all({"": lambda: match_endpoints(lambda: function, [*asked.endpoints])}, ANSWER_TIMEOUT).get("")
-    return written(_election(answer) if answer else _NO_ANSWER)
+    return to_fields(_election(answer) if answer else _NO_ANSWER)
 
 
 def _election(answer: Any) -> Election:

@@ -15,7 +15,7 @@ from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.probes.network_records import DialRequest, DialResult, DialTarget, Listening, ListenRequest
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system.bootstrap import Refused
 from .dial import LENGTH, MAX_ECHOES, MAX_MESSAGE, NO_DATA, NONCE_LIMIT, Dial
 
@@ -34,7 +34,7 @@ def listen(request: Request) -> Dict[str, Any]:
     """
     asked = request.read_args(ListenRequest)
     with bind_range(*asked.ports) as ranged, _listen_on(0) as chosen:
-        request.send(b"", **written(Listening((ranged.getsockname()[1], chosen.getsockname()[1]))))
+        request.send(b"", **to_fields(Listening((ranged.getsockname()[1], chosen.getsockname()[1]))))
         _serve([ranged, chosen], asked.nonce.encode()[:NONCE_LIMIT], asked.seconds)
     return {}
 
@@ -52,7 +52,7 @@ def dial(request: Request) -> List[Dict[str, Any]]:
     answers: List[DialResult] = []
     for start in range(0, len(targets), MAX_AT_ONCE):
         answers += dial_all(targets[start : start + MAX_AT_ONCE], asked.timeout)
-    return [written(one) for one in answers]
+    return [to_fields(one) for one in answers]
 
 
 def bind_range(first: int, last: int) -> socket.socket:

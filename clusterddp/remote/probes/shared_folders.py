@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ..helper.request import Request
 from ..shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system.bootstrap import private
 from .filesystems import nearest_folder
 from .health import ANSWER_TIMEOUT, ask_all
@@ -33,7 +33,7 @@ def marked(request: Request) -> Dict[str, Any]:
         seen = (host for host, nonce in asked.nonces.items() if os.path.exists(os.path.join(folder, _NAME + nonce)))
         return tuple(seen)
 
-    return written(Marked(_in_all_folders(asked.folders, look_up)))
+    return to_fields(Marked(_in_all_folders(asked.folders, look_up)))
 
 
 def unmark(request: Request) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.probes.torchrun_records import StrayRank, StrayRanks
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..system.procfs import ProcStat, snapshot
 
 MAX_WORKERS = 64  # workers that are reported
@@ -19,7 +19,7 @@ def stray_ranks(_request: Request) -> Dict[str, Any]:
     environments = {pid: _environment(process) for pid, process in table.items()}
     workers = {pid for pid, environment in environments.items() if _is_stray(environment)}
     roots = sorted(pid for pid in workers if table[pid].parent not in workers)
-    return written(StrayRanks(tuple(_rank_of(pid, environments[pid]) for pid in roots[:MAX_WORKERS])))
+    return to_fields(StrayRanks(tuple(_rank_of(pid, environments[pid]) for pid in roots[:MAX_WORKERS])))
 
 
 def _is_stray(environment: Dict[str, str]) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 from ..helper.request import Request
 from ..shared.processes.process_records import OrphanedRun, OrphansRequest
 from ..shared.run.run_state import RunState
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..spool.layout import Spool, all_spools, node_state
 from ..system import procfs
 from . import terminate
@@ -32,7 +32,7 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
         left = NodeProcesses(node_spools or [Spool.of(state, run, 1, "0-" + host)], None).find(table)
         if left:
             found = tuple(map(terminate.describe, left))
-            replies.append(written(OrphanedRun(run=run, host=host, known=bool(node_spools), processes=found)))
+            replies.append(to_fields(OrphanedRun(run=run, host=host, known=bool(node_spools), processes=found)))
     return replies
 
 

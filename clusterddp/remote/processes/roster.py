@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import field, read_record, record, written
+from ..shared.schema.record import field, read_record, record, to_fields
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import read_json
@@ -73,7 +73,7 @@ class RosterWriter:
             adopter=(parent, procfs.start_ticks(parent) or 0),
             members=tuple((member.pid, member.ticks, member.session) for member in members if member.pid != own),
         )
-        if roster != self._written and self._write(json.dumps(written(roster)).encode()):
+        if roster != self._written and self._write(json.dumps(to_fields(roster)).encode()):
             self._written = roster
 
     def _write(self, data: bytes) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from ..helper.request import Request
 from ..shared.processes.process_records import StackReport, StacksRequest
 from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.wire.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
@@ -81,7 +81,7 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     others = [worker for worker in workers if worker not in stopped]
     left = ask_py_spy(spy, others) if spy else others
     ask_faulthandler(left + stopped)
-    return [written(worker.report()) for worker in workers]
+    return [to_fields(worker.report()) for worker in workers]
 
 
 def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:

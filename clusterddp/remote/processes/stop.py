@@ -12,7 +12,7 @@ from ..helper.request import Request
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import ExitRecord, LeftProcess
 from ..shared.run.stop_records import NodeProof, StopRequest, stop_answer
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..spool.layout import Spool, all_spools, rebooted
 from ..spool.quoted import redaction_of
 from ..system import procfs
@@ -40,7 +40,7 @@ def stop(request: Request) -> Dict[str, Any]:
     for node in stops:
         for spool in node.spools():
             remove_abandoned_temporaries(spool.folder)
-    return written(stop_answer(nodes))
+    return to_fields(stop_answer(nodes))
 
 
 class NodeStop:
@@ -91,7 +91,7 @@ class NodeStop:
         survivors = terminate.terminate_all(self.remaining, 0.0, killed=self.killed)
         gpus = gpu_holders.find_gpu_holders(self.processes.known)
         survivors += [process for process in gpus.holders if process.pid not in {left.pid for left in survivors}]
-        left = self.redaction.value([written(process) for process in survivors], 0)
+        left = self.redaction.value([to_fields(process) for process in survivors], 0)
         killed = len(self.killed - {process.identity for process in survivors})
         for spool in spools:
             if spool.folder not in self.ended:
@@ -110,7 +110,7 @@ class NodeStop:
             survivors=tuple(LeftProcess(**process) for process in left),
             unknown=tuple(unknown),
             gpus=gpus.devices,
-            exit=written(last) if last else {},
+            exit=to_fields(last) if last else {},
         )
 
     def has_supervisor(self) -> bool:

@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional
 
 from ..helper.request import Request
-from ..shared.schema.record import parsed, read_record, written
+from ..shared.schema.record import parse_record, read_record, to_fields
 from ..shared.shell.command_records import ERR, OUT, ExecEnd, ExecInput, ExecOutput, ExecRequest, WorkerPlace
 from ..system.bootstrap import Refused, home_folder
 from ..worker.agent_environment import worker_like
@@ -40,7 +40,7 @@ def execute(request: Request) -> Dict[str, Any]:
     argv = [*asked.argv] if asked.shell is None else [shell, "-c", asked.shell]
     command = GuardedCommand(argv, cwd, environment, asked.timeout, asked.grace)
     answer = CommandStreams(request, command).run()
-    return written(answer._replace(cwd=cwd, home=cwd == home and asked.place is not None))
+    return to_fields(answer._replace(cwd=cwd, home=cwd == home and asked.place is not None))
 
 
 def start_folder(place: WorkerPlace, home: str) -> str:
@@ -70,7 +70,7 @@ class CommandStreams:
         self.stdin: Optional[int] = stdin[1]
         self.orders = orders[1]
         os.set_blocking(self.stdin, False)
-        self.outputs = {stdout[0]: written(ExecOutput(OUT)), stderr[0]: written(ExecOutput(ERR))}
+        self.outputs = {stdout[0]: to_fields(ExecOutput(OUT)), stderr[0]: to_fields(ExecOutput(ERR))}
         self.selector.register(answer[0], selectors.EVENT_READ, self._take_answer)
         self.selector.register(request.handle, selectors.EVENT_READ, self._take_frames)
         for handle in self.outputs:
@@ -97,7 +97,7 @@ class CommandStreams:
 
     def _result(self) -> ExecEnd:
         try:
-            return parsed(bytes(self.answer), lambda data: read_record(ExecEnd, data, "end"))
+            return parse_record(bytes(self.answer), lambda data: read_record(ExecEnd, data, "end"))
         except ValueError:
             raise Refused("the process that guards the command was killed", "see the kernel's log there") from None
 

@@ -14,7 +14,7 @@ from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
 from ..shared.run.spool_records import LeftProcess
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.shell.command_records import ExecEnd
 from ..system import prctl, procfs
 from ..system.descriptors import close_all_but
@@ -55,7 +55,7 @@ def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
         os.dup2(streams.stderr, 2)  # else the connection would stay open as long as this process
         answer = _run(command, streams)
         with os.fdopen(streams.answer, "wb") as stream:
-            stream.write(json.dumps(written(answer)).encode())
+            stream.write(json.dumps(to_fields(answer)).encode())
         status = 0
     finally:
         os._exit(status)

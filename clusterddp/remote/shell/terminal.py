@@ -17,7 +17,7 @@ import termios
 from typing import Any, Dict, NoReturn
 
 from ..helper.request import Request
-from ..shared.schema.record import read_record, written
+from ..shared.schema.record import read_record, to_fields
 from ..shared.shell.command_records import ShellEnd, ShellRequest, WindowSize
 from ..system.bootstrap import home_folder
 from ..system.wait_status import exit_code
@@ -50,7 +50,7 @@ def shell(request: Request) -> Dict[str, Any]:
     os.set_blocking(master, False)
     _forward_terminal(request, master)
     os.close(master)
-    return written(ShellEnd(exit_code(os.waitpid(pid, 0)[1])))
+    return to_fields(ShellEnd(exit_code(os.waitpid(pid, 0)[1])))
 
 
 def _fork_terminal(window: WindowSize) -> "tuple[int, int]":

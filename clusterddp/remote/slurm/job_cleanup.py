@@ -9,7 +9,7 @@ from ..cleanup import retention, uninstall
 from ..cleanup.helpers import remove_unused_helpers
 from ..helper.request import Request
 from ..shared.cleanup.cleanup_records import CleanAnswer, CleanRequest
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.slurm.job_record import JOB_ID
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
@@ -45,7 +45,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
     if is_last:
         _unlink(os.path.join(state, STAMP))
         retention.remove_empty(os.path.join(state, NAME))
-    return written(
+    return to_fields(
         CleanAnswer(
             spools=removed.spools,
             bytes=removed.bytes,

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from ..shared.run.spool_records import StopOrder, read_stop_order
 from ..shared.schema.fields import DamagedError, Fields
-from ..shared.schema.record import field, read_record, record, written
+from ..shared.schema.record import field, read_record, record, to_fields
 from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
 from ..shared.verdict.verdict_record import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
@@ -81,11 +81,11 @@ class JobFolder:
 
     def write_submitted(self, job: str) -> None:
         """Record Slurm's job id."""
-        write_json(self.file("submitted.json"), written(SubmittedJob(job)))
+        write_json(self.file("submitted.json"), to_fields(SubmittedJob(job)))
 
     def write_attempt(self, start: str, attempt: int) -> None:
         """Record the attempt's number of a start, whose folder must exist."""
-        write_json(self.file(start, "attempt.json"), written(BegunAttempt(attempt)))
+        write_json(self.file(start, "attempt.json"), to_fields(BegunAttempt(attempt)))
 
     def attempt(self) -> int:
         """Return the attempt's number of the last start, even before its nodes have met; 0: none has begun.
@@ -170,7 +170,7 @@ class JobFolder:
 
     def write_verdict(self, start: str, member: int, verdict: VerdictRecord) -> None:
         """Store the verdict of a node whose spool the others cannot see."""
-        write_json(self.file(start, "verdict.%d.json" % member), written(verdict))
+        write_json(self.file(start, "verdict.%d.json" % member), to_fields(verdict))
 
     def verdicts(self, start: str) -> Iterator[VerdictRecord]:
         """Iterate over the verdicts stored by such nodes; damaged ones are skipped."""
@@ -189,13 +189,13 @@ class JobFolder:
     def order_stop(self, reason: str, grace: float) -> None:
         """Order the run to stop: nodes that have started, and those that start later."""
         if self.stop_order() is None:
-            write_json(self.file("stop.json"), written(StopOrder(reason, grace)))
+            write_json(self.file("stop.json"), to_fields(StopOrder(reason, grace)))
         self.remove_secrets()  # a job that is still queued never runs its end step
         self._stop_nodes(reason, grace)
 
     def order_start_to_stop(self, start: str, reason: str, grace: float) -> None:
         """Order one start of the run to stop; another may follow."""
-        write_json(self.file(start, "stop.json"), written(StopOrder(reason, grace)))
+        write_json(self.file(start, "stop.json"), to_fields(StopOrder(reason, grace)))
         self._stop_nodes(reason, grace)
 
     def _stop_nodes(self, reason: str, grace: float) -> None:
@@ -212,7 +212,7 @@ class JobFolder:
 
     def write_end(self, verdict: VerdictRecord) -> None:
         """Store the job's final verdict and remove the secrets."""
-        write_json(self.file("end.json"), written(verdict))
+        write_json(self.file("end.json"), to_fields(verdict))
         self.remove_secrets()
 
     def remove_secrets(self) -> None:

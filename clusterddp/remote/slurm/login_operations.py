@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 from ..helper.request import Request
 from ..shared.run.run_state import RunState
-from ..shared.schema.record import parsed, written
+from ..shared.schema.record import parse_record, to_fields
 from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
 from ..shared.slurm.login_records import (
     CommandAnswer,
@@ -49,7 +49,7 @@ COMMAND_TIMEOUT = 60.0  # seconds: a busy controller answers late
 def slurm_command(request: Request) -> Dict[str, Any]:
     """Run a Slurm command; takes a ``CommandRequest``, returns a ``CommandAnswer``."""
     argv = request.read_args(CommandRequest).argv
-    return written(
+    return to_fields(
         run_command(["user=%s" % getpass.getuser() if argument == USER_ARGUMENT else argument for argument in argv])
     )
 
@@ -74,7 +74,7 @@ def submit(request: Request) -> Dict[str, Any]:
         if not piece:
             raise Refused("what was to be submitted did not come whole", "submit it again")
         data += piece
-    to_submit = parsed(data[:size], read_run_to_submit)
+    to_submit = parse_record(data[:size], read_run_to_submit)
     code = itertools.chain([data[size:]], iter(request.read, b""))
     keep_code(JobFolder.of(request.state, to_submit.run), code)
     runs = to_submit.runs or {"": to_submit.run}
@@ -83,7 +83,7 @@ def submit(request: Request) -> Dict[str, Any]:
     }
     script = next(iter(folders.values())).file("script")
     if to_submit.inside:
-        return written(_start_inside_job(folders[""], script, to_submit.inside))
+        return to_fields(_start_inside_job(folders[""], script, to_submit.inside))
     answer = run_command(["sbatch", "--parsable", script, SUBMITTED])
     job = answer.out.strip().partition(";")[0]
     is_unknown = answer.status is None or "timed out" in answer.err
@@ -97,7 +97,7 @@ def submit(request: Request) -> Dict[str, Any]:
             shutil.rmtree(folder.path)
     if is_unknown:
         _cancel_by_comment(to_submit.run)
-    return written(answer)
+    return to_fields(answer)
 
 
 def _prepare_folder(folder: JobFolder, index: str, to_submit: RunToSubmit) -> JobFolder:
@@ -149,7 +149,7 @@ def slurm_runs(request: Request) -> List[Dict[str, Any]]:
         folder = JobFolder(os.path.join(parent, name))
         if name.startswith(prefix) and os.path.exists(folder.file("job.json")):
             try:
-                runs.append(written(_describe_run(folder)))
+                runs.append(to_fields(_describe_run(folder)))
             except Refused:
                 pass  # its job says so
     return runs
@@ -178,7 +178,7 @@ def slurm_stop(request: Request) -> Dict[str, Any]:
     order = request.read_args(OrderedStop)
     folder = existing_folder(request.state, order.run)
     folder.order_stop(order.reason, order.grace)
-    return written(StopCount(spools=len(folder.spools())))
+    return to_fields(StopCount(spools=len(folder.spools())))
 
 
 def slurm_ended(request: Request) -> None:

@@ -9,7 +9,7 @@ import time
 from typing import List, NamedTuple, Optional, Type, TypeVar
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import field, read_record, record, written
+from ..shared.schema.record import field, read_record, record, to_fields
 from ..system.bootstrap import Refused, private_folder, read_json, write_json
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class SharedExchange:
 
         Raises Refused if a node failed or does not answer, DamagedError if one has published something else.
         """
-        write_json(self._file(subject, self.member), written(record))
+        write_json(self._file(subject, self.member), to_fields(record))
         answers: List[Optional[T]] = [record if member == self.member else None for member in range(len(self.names))]
         deadline, check_interval, refresh_interval = (
             time.monotonic() + EXCHANGE_TIMEOUT,
@@ -73,7 +73,7 @@ class SharedExchange:
 
     def fail(self, failure: NodeFailure) -> None:
         """Report to the others that this node failed."""
-        write_json(self._file("failed", self.member), written(failure))
+        write_json(self._file("failed", self.member), to_fields(failure))
 
     def _read(self, kind: Type[U], subject: str, member: int) -> Optional[U]:
         found = read_json(self._file(subject, member))

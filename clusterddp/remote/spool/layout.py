@@ -29,7 +29,7 @@ from ..shared.run.spool_records import (
     read_ready,
     read_stop_order,
 )
-from ..shared.schema.record import parsed, read_record, written
+from ..shared.schema.record import parse_record, read_record, to_fields
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, read_json, write_json, write_private
 from .events import append_event, read_events
@@ -54,7 +54,7 @@ def record_at(path: str, read: Callable[[Any], T]) -> Optional[T]:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return parsed(data, read)
+        return parse_record(data, read)
     except ValueError as error:
         raise Refused("%s is damaged: %s" % (path, error), "remove that run's folder") from None
 
@@ -136,7 +136,7 @@ class Spool:
 
     def write_plan(self, plan: NodePlan) -> None:
         """Replace the node's plan."""
-        write_json(self.path(PLAN), written(plan))
+        write_json(self.path(PLAN), to_fields(plan))
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         """Read a record of the spool; None if it is missing."""
@@ -148,7 +148,7 @@ class Spool:
 
     def write_committed(self, ready: Ready) -> None:
         """Record that every node is ready."""
-        write_json(self.path(COMMITTED), written(ready))
+        write_json(self.path(COMMITTED), to_fields(ready))
 
     def peers(self) -> Optional[PeersRecord]:
         """What the node knows of the other nodes, or None."""
@@ -180,7 +180,7 @@ class Spool:
 
     def write_verdict(self, verdict: "VerdictRecord") -> None:
         """Record the run's verdict on this node."""
-        write_json(self.path(VERDICT), written(verdict))
+        write_json(self.path(VERDICT), to_fields(verdict))
 
     def events(self) -> List[NodeEvent]:
         """All events so far."""
@@ -194,7 +194,7 @@ class Spool:
         """Record this process as the node's supervisor."""
         pid = os.getpid()
         record = SupervisorRecord(pid=pid, start_ticks=procfs.start_ticks(pid), boot=procfs.boot_identity())
-        write_json(self.path(SUPERVISOR), written(record))
+        write_json(self.path(SUPERVISOR), to_fields(record))
 
     def recorded_supervisor(self) -> Optional[SupervisorRecord]:
         """Who the supervisor is; None before one has started. It is written once the lock is held."""
@@ -259,7 +259,7 @@ class Spool:
         """Record an order to stop the run. The first order stands, but a shorter grace replaces a longer one."""
         earlier = self.stop_order()
         if earlier is None or grace < earlier.grace:
-            self._write_record(STOP, written(StopOrder(earlier.reason if earlier else reason, grace)))
+            self._write_record(STOP, to_fields(StopOrder(earlier.reason if earlier else reason, grace)))
 
     def _write_record(self, name: str, value: Any) -> None:
         """Write a record; on a full disk, into the space reserved for it."""
@@ -335,7 +335,7 @@ class Spool:
         """Mark the exit record as final: ``reason`` says why no attempt follows, or which one."""
         record = self.exit_record()
         if record:
-            write_json(self.path(EXIT), written(record._replace(pending=False, final=reason)))
+            write_json(self.path(EXIT), to_fields(record._replace(pending=False, final=reason)))
 
 
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:

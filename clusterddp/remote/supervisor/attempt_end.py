@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 from ..rendezvous.store import count_clients
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import LeftProcess, Ready
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.verdict import failures
 from ..system.clock import boot_clock
 from .file_work import FileResult
@@ -100,7 +100,7 @@ def _exit_fields(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, A
     if node.children.start_error:
         why = node.children.start_error
         return {"state": RunState.FAILED, "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
-    fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [written(process) for process in survivors]}
+    fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [to_fields(process) for process in survivors]}
     fields["ours"] = bool(order and order.ours)
     killed = node.children.killed - {process.identity for process in survivors}
     fields.update(killed=len(killed), unseen=node.children.hidden_children())

@@ -13,7 +13,7 @@ from ..control.leader import Control
 from ..control.membership import REPEAT_INTERVAL, Membership
 from ..control.messages import EndMessage, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
-from ..shared.schema.record import parsed, written
+from ..shared.schema.record import parse_record, to_fields
 from ..shared.verdict.judge import judge
 from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fit
 from ..shared.verdict.verdict_record import VerdictRecord, make_verdict, read_verdict
@@ -155,7 +155,7 @@ class Conclusion:
         verdict = make_verdict(judgement, ends, missing, writer=plan.host, member=member, code=code, written=now)
         self._verdict, self._sent_at = verdict, boot_clock()
         if self.control.leading:
-            self._parts = verdict_parts(written(verdict))
+            self._parts = verdict_parts(to_fields(verdict))
             for part in self._parts:
                 self.control.send(part)
 
@@ -182,7 +182,7 @@ class Conclusion:
         """Decode the leader's verdict; a damaged one is dropped."""
         text, self._received_parts = "".join(text or "" for text in self._received_parts), []
         try:
-            verdict = parsed(text.encode(), read_verdict)
+            verdict = parse_record(text.encode(), read_verdict)
         except ValueError:
             return
         if verdict.attempt >= node.plan.attempt:

@@ -30,7 +30,7 @@ from ..preload.server_folder import (
 )
 from ..preload.start_request import StartRequest
 from ..shared.run.plan import NodePlan
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..spool.creation import write_hook
 from ..spool.layout import Spool
 from ..system import procfs
@@ -185,7 +185,7 @@ class PreloadedStart(NamedTuple):
         settings = "warm %g %d %d" % (self.plan.host_settings.warm, *awaited)
         argv = [self.plan.python, *self.plan.worker_argv]
         wishes = Wishes(self.plan.host_settings.preload, self.plan.secrets, self.plan.cwd, tuple(argv))
-        write_json(os.path.join(self.folder, WISHES), written(wishes), durable=False)
+        write_json(os.path.join(self.folder, WISHES), to_fields(wishes), durable=False)
         env = fork_server_environment(dict(self.environment), self.folder, settings)
         env = server_environment(env, self.spool.secrets(), preload=bool(self.plan.host_settings.preload))
         pid = _start_detached([self.plan.python, "-c", "", "-u", SCRIPT], env, cwd, os.path.join(self.folder, WARM_LOG))
@@ -197,7 +197,7 @@ class PreloadedStart(NamedTuple):
             code=os.path.basename(sys.argv[0]),
             awaits=awaited,
         )
-        write_json(os.path.join(self.folder, RECORD), written(server), durable=False)
+        write_json(os.path.join(self.folder, RECORD), to_fields(server), durable=False)
 
 
 def _start_detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:

@@ -5,7 +5,7 @@ from typing import Any, Dict
 from ..helper.request import Request
 from ..preload.server_folder import find
 from ..shared.schema.fields import DamagedError
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.supervisor.start_records import WarmAhead, WarmAheadRequest
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
@@ -24,7 +24,7 @@ def warm_ahead(request: Request) -> Dict[str, Any]:
     except DamagedError as error:
         raise Refused("the node's plan is damaged: %s" % error) from None
     if not may_preload(plan):
-        return written(WarmAhead(begun=False))
+        return to_fields(WarmAhead(begun=False))
     spool = Spool.of(state, plan.run, plan.attempt, plan.node)  # only its path is used; it is never made
     PreloadedStart(state, spool, plan, agent_environment(plan, spool)).start_for_next_run(0, replace=True)
-    return written(WarmAhead(begun=find(state) is not None))
+    return to_fields(WarmAhead(begun=find(state) is not None))

@@ -8,7 +8,7 @@ from ..helper.request import Request
 from ..processes.ownership import NodeProcesses
 from ..processes.stacks import live_workers
 from ..shared.processes.process_records import SignalReport, SignalRequest
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..spool.layout import Spool
 from ..system import procfs
 from ..system.bootstrap import Refused
@@ -20,7 +20,7 @@ def signal(request: Request) -> List[Dict[str, Any]]:
     Takes a ``SignalRequest``. Raises Refused if this host knows no such signal.
     """
     order = request.read_args(SignalRequest)
-    return [written(report) for report in signal_workers(Spool(order.spool), order.signal)]
+    return [to_fields(report) for report in signal_workers(Spool(order.spool), order.signal)]
 
 
 def signal_workers(spool: Spool, name: str) -> List[SignalReport]:

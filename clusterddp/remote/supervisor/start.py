@@ -23,7 +23,7 @@ from ..shared.run.plan import NodePlan
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..shared.schema.fields import DamagedError
-from ..shared.schema.record import parsed, read_record, written
+from ..shared.schema.record import parse_record, read_record, to_fields
 from ..shared.supervisor.start_records import (
     Claimed,
     ClaimRequest,
@@ -60,10 +60,10 @@ def start(request: Request) -> Dict[str, Any]:
     data = request.read_all()
     _check_own_code()
     try:
-        order = parsed(data, lambda value: read_record(StartOrder, value, "order"))
+        order = parse_record(data, lambda value: read_record(StartOrder, value, "order"))
     except DamagedError as error:
         raise Refused("the node's plan is damaged: %s" % error) from None
-    return written(start_node(request.state, order))
+    return to_fields(start_node(request.state, order))
 
 
 def start_node(state: str, order: StartOrder) -> StartedNode:
@@ -175,7 +175,7 @@ def commit(request: Request) -> Dict[str, Any]:
     spool = Spool(asked.spool)
     commit_node(spool, asked.ready)
     ended = spool.exit_record()
-    return written(CommittedNode(alive=spool.alive(), exit=ended))
+    return to_fields(CommittedNode(alive=spool.alive(), exit=ended))
 
 
 def commit_node(spool: Spool, ready: Ready) -> None:
@@ -196,7 +196,7 @@ def invite(request: Request) -> Dict[str, Any]:
     if _checksums(spool.code) != _checksums(io.BytesIO(own_code())):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
     ready, known = spool.committed() or Ready(), spool.peers()
-    return written(
+    return to_fields(
         Invitation(
             plan=spool.plan(),
             key=spool.control_key().decode(),
@@ -220,11 +220,11 @@ def claim(request: Request) -> Dict[str, Any]:
         claimed, now = file.read(), boot_clock()
         taken = len(spool.plan().peers) != member
         if taken or (claimed and now - float(claimed) < CLAIM_TIMEOUT):
-            return written(Claimed(claimed=False))
+            return to_fields(Claimed(claimed=False))
         file.truncate(0)
         file.seek(0)
         file.write("%f" % now)
-    return written(Claimed(claimed=True))
+    return to_fields(Claimed(claimed=True))
 
 
 def _checksums(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:

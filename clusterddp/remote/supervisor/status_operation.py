@@ -10,7 +10,7 @@ from ..processes import terminate
 from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
-from ..shared.schema.record import read_record, written
+from ..shared.schema.record import read_record, to_fields
 from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.failures import Evidence, WorkerError
 from ..shared.verdict.node_end import end_of, fit
@@ -43,7 +43,7 @@ def runs(request: Request) -> List[Dict[str, Any]]:
                 answer = to_json(describe(spool, plan, brief=asked.brief))
                 replies.append(answer if known is None else without_known_fields(answer, known.get(spool.folder) or {}))
         except Refused as damaged:
-            replies.append(written(DamagedNode(spool.run, spool.host, str(damaged))))
+            replies.append(to_fields(DamagedNode(spool.run, spool.host, str(damaged))))
     return replies
 
 

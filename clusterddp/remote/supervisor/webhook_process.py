@@ -20,7 +20,7 @@ from ..shared.run.run_record import RunRecord
 from ..shared.run.run_state import end_event
 from ..shared.run.webhook_request import notice_of, post
 from ..shared.schema.fields import Fields
-from ..shared.schema.record import field, nested, read_record, record, written
+from ..shared.schema.record import field, nested, read_record, record, to_fields
 from ..shared.supervisor.start_records import WebhookOrder
 from ..spool.layout import Spool, all_spools
 from ..system.bootstrap import Refused
@@ -66,7 +66,7 @@ def begin(spool: Spool, environment: Mapping[str, str], task: WebhookTask) -> so
             start_new_session=True,
         )
     try:
-        ours.sendall(json.dumps(written(task)).encode())
+        ours.sendall(json.dumps(to_fields(task)).encode())
         ours.shutdown(socket.SHUT_WR)
     except OSError:  # it died at once; its missing answer shows that
         pass

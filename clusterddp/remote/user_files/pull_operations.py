@@ -10,7 +10,7 @@ import stat
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.user_files.file_records import ChunksWanted, PullList, PullRequest
 from ..shared.wire.chunk_stream import bundle, group_chunks
 from ..shared.wire.chunks import Chunk, content_of, digest_of, read_at
@@ -44,7 +44,7 @@ def pull_list(request: Request) -> Dict[str, Any]:
     Takes a ``PullRequest``, returns a ``PullList`` (shared/user_files/file_records.py). Raises Refused if the path
     leads elsewhere, or the run has left no mark of its start.
     """
-    return written(_list_files(request.state, request.read_args(PullRequest)))
+    return to_fields(_list_files(request.state, request.read_args(PullRequest)))
 
 
 def _list_files(state: str, order: PullRequest) -> PullList:

@@ -13,7 +13,7 @@ import stat
 from typing import Any, Dict, Iterator, List, Set, Union
 
 from ..helper.request import Request
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 from ..shared.wire.chunks import CHUNK, chunks_of
@@ -65,7 +65,7 @@ def push_check(request: Request) -> Dict[str, Any]:
                 size += chunk.size
                 lacking[chunk.digest] = None
     _check_room(root, size)
-    return written(PushCheck(as_text(root), shared_identity(root), ready, list(lacking)))
+    return to_fields(PushCheck(as_text(root), shared_identity(root), ready, list(lacking)))
 
 
 def push_apply(request: Request) -> Dict[str, Any]:
@@ -81,7 +81,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
     try:
         os.makedirs(root, exist_ok=True)
         with _push_lock(root):
-            return written(_put_in_place(state, order, root, plan, chunk_lists, incoming))
+            return to_fields(_put_in_place(state, order, root, plan, chunk_lists, incoming))
     except OSError as error:
         path = os.fsdecode(path_in_error(error) or root)
         raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error

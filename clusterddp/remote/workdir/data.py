@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Un
 from ..helper.request import Request
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
-from ..shared.schema.record import bulk, field, read_record, record, written
+from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
@@ -182,7 +182,7 @@ class DataRecord:
 
     def _save(self) -> None:
         stored = _DataFile(_FORMAT, self.digest, self._left, self._named)
-        write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(written(stored)).encode(), durable=False)
+        write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(to_fields(stored)).encode(), durable=False)
 
 
 class DataPlan(NamedTuple):
@@ -209,7 +209,7 @@ def data_state(request: Request) -> Dict[str, Any]:
     The operator sends the manifest of the project's data, as a difference from that of ``data_base``. Takes a
     ``SyncRequest``; returns a ``DataState``, or a ``HostChanged`` (shared/workdir/sync_records.py).
     """
-    return written(_data_state(request, request.read_args(SyncRequest)))
+    return to_fields(_data_state(request, request.read_args(SyncRequest)))
 
 
 def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostChanged]:

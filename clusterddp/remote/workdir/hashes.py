@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
-from ..shared.schema.record import bulk, field, read_record, record, written
+from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of
 from ..shared.workdir.manifest import Disk, Stats, as_text
 from ..system.bootstrap import Refused, private_folder, read_json, write_private
@@ -55,6 +55,6 @@ class StoredHashes:
         stored = HashFile(as_text(self._root), self._began, boot_id(), list(disk.seen.items()))
         try:
             private_folder(os.path.dirname(self._path))
-            write_private(self._path, to_json(written(stored)).encode(), durable=False)  # for one boot
+            write_private(self._path, to_json(to_fields(stored)).encode(), durable=False)  # for one boot
         except (Refused, OSError):  # the disk is full or read-only
             pass

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.cleanup.cleanup_records import PathLeft
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.workdir.manifest import as_text
 from ..shared.workdir.named_workdir_records import (
     NamedWorkdir,
@@ -35,7 +35,7 @@ def workdirs_beside(request: Request) -> Dict[str, Any]:
     """Operation that takes a ``NamedWorkdirsRequest`` and returns a ``NamedWorkdirs``."""
     state = request.state
     primary = workdir_path(request.read_args(NamedWorkdirsRequest).workdir, state)
-    return written(NamedWorkdirs(tuple(_describe(state, path) for path in _synced_workdirs(primary))))
+    return to_fields(NamedWorkdirs(tuple(_describe(state, path) for path in _synced_workdirs(primary))))
 
 
 def remove_workdirs(request: Request) -> Dict[str, Any]:
@@ -60,7 +60,7 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
     for name in os.listdir(parent) if os.path.isdir(parent) else []:
         if name.startswith(_REMOVED_PREFIX):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    return written(RemoveWorkdirsAnswer(tuple(removed), freed, tuple(kept)))
+    return to_fields(RemoveWorkdirsAnswer(tuple(removed), freed, tuple(kept)))
 
 
 def _synced_workdirs(primary: bytes) -> List[bytes]:

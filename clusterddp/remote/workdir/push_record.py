@@ -7,7 +7,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
-from ..shared.schema.record import bulk, checked, field, read_record, record, written
+from ..shared.schema.record import bulk, checked, field, read_record, record, to_fields
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, read_json, write_private
@@ -105,4 +105,4 @@ class PushRecord:
         files, links = list(self._files.items()), tuple(self._targets.items())
         pushed = PushedFiles(root=as_text(self.root), boot=boot_id(), at=time.time_ns(), files=files, links=links)
         private_folder(os.path.dirname(self._path))
-        write_private(self._path, to_json(written(pushed)).encode())
+        write_private(self._path, to_json(to_fields(pushed)).encode())

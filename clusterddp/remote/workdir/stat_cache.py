@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
-from ..shared.schema.record import bulk, field, read_record, record, written
+from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import content_of, digest_of
 from ..shared.wire.frames import parse_json
 from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
@@ -187,7 +187,7 @@ def write_stat_cache(state: str, root: bytes, cache: StatCache) -> None:
         check=_checksum(cache.digest, cache.at, body),
     )
     private_folder(os.path.dirname(path))
-    line = to_json(written(head)).encode() + b"\n"
+    line = to_json(to_fields(head)).encode() + b"\n"
     write_private(path, line + body, durable=False)  # for one boot
 
 

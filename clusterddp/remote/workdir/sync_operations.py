@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
-from ..shared.schema.record import written
+from ..shared.schema.record import to_fields
 from ..shared.wire.chunk_stream import ChunkStream
 from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
@@ -44,7 +44,7 @@ def workdir_state(request: Request) -> Dict[str, Any]:
     Takes a ``SyncRequest``, returns a ``WorkdirState`` (shared/workdir/sync_records.py). Raises Refused if the folder
     may not be a workdir, or another sync holds it for long.
     """
-    return written(inspect_workdir(request.state, request.read_args(SyncRequest)))
+    return to_fields(inspect_workdir(request.state, request.read_args(SyncRequest)))
 
 
 def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
@@ -139,7 +139,7 @@ def sync_apply(request: Request) -> Dict[str, Any]:
     where the host lacks contents that were not sent, or the user has to decide (shared/workdir/sync_records.py). Raises
     Refused if a path leads out of the workdir, the disk is full, the digest differs and so on.
     """
-    return written(apply_sync(request, request.read_args(SyncRequest)))
+    return to_fields(apply_sync(request, request.read_args(SyncRequest)))
 
 
 def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChanged]:

@@ -12,7 +12,7 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import to_json
-from ..shared.schema.record import field, nullable, read_record, record, written
+from ..shared.schema.record import field, nullable, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of, is_digest
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
@@ -166,7 +166,7 @@ class SyncRecord:
     def save(self, *, durable: bool = True) -> None:
         """Write the record to disk."""
         stored = _SyncFile(_FORMAT, tuple(self._manifests), self.digest)
-        text = to_json(written(stored)).encode()
+        text = to_json(to_fields(stored)).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
 
     def save_stats(self, known: "KnownFiles", proof: VerifiedFiles, read_at: int) -> None:

@@ -22,7 +22,7 @@ from clusterddp.hosts.answers import PATHS_LIMIT
 from clusterddp.hosts.fanout import each, reading_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.remote.shared.wire.transfer_frames import (
     FetchOrder,
@@ -91,7 +91,7 @@ class TransferTask(Protocol):
 def arguments(job: TransferTask, uploads: Uploads, *, spread: bool) -> dict[str, Any]:
     """The operation's arguments with what is sent; with ``spread`` chunks come from other hosts too."""
     sizes = uploads.sizes(job.manifest_part)
-    return written(job.order._replace(manifest=sizes.manifest, chunk_lists=sizes.chunk_lists, spread=spread))
+    return to_fields(job.order._replace(manifest=sizes.manifest, chunk_lists=sizes.chunk_lists, spread=spread))
 
 
 @dataclass(kw_only=True, slots=True)

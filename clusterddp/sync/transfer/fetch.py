@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError, SyncError
 from clusterddp.hosts.answers import PATHS_LIMIT, Limit
 from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullRequest, read_pull_list
 from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming
 from clusterddp.remote.shared.wire.chunks import Chunk, chunk_spans, chunks_of, is_content
@@ -45,7 +45,7 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
     Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
     order = PullRequest(workdir=workdir, path=path, run=run)
-    answer = host.call("pull_list", written(order), timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
+    answer = host.call("pull_list", to_fields(order), timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
     with reading_answer(host.name):
         found = read_pull_list(answer)
         entries = checked_together([_checked_entry(values) for values in found.entries])
@@ -63,7 +63,7 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
 
 def exists(host: Host, workdir: str, path: str) -> bool:
     """Whether a host has anything at a path."""
-    answer = host.call("pull_list", written(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS_LIMIT)
+    answer = host.call("pull_list", to_fields(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS_LIMIT)
     with reading_answer(host.name):
         return read_pull_list(answer).there
 
@@ -118,7 +118,7 @@ def fetch_chunks(
     for start in range(0, len(locations), MAX_CHUNKS):
         batch = locations[start : start + MAX_CHUNKS]
         requested = [[location.path, location.offset, location.chunk.size] for location in batch]
-        frames = host.stream("pull_read", written(ChunksWanted(root, requested, compress)))
+        frames = host.stream("pull_read", to_fields(ChunksWanted(root, requested, compress)))
         try:
             pieces = (frame.body for frame in frames if frame.kind == "data")
             incoming = Incoming(lambda pieces=pieces: next(pieces, b""))  # type: ignore[misc]

@@ -17,7 +17,7 @@ from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import torch_gpus
 from clusterddp.remote.shared.probes.facts_records import PythonQuery
 from clusterddp.remote.shared.probes.gpu_records import GpuCopies, GpuHealth, GpuHealthRequest, GpuSmokeTest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.facts_made import gpu_health_json
 from tests.unit.torch_made import TORCH
 from tests.with_torch import need_torch
@@ -38,7 +38,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         job = PythonQuery(python=sys.executable, env={"PYTHONPATH": str(tmp_path)})
         found = torch_gpus.try_gpus(GpuHealthRequest(job, count), dict(os.environ))
         assert found is not None
-        assert read_answer(GpuHealth, "here", gpu_health_json(smoke_test=written(found))).smoke_test == found
+        assert read_answer(GpuHealth, "here", gpu_health_json(smoke_test=to_fields(found))).smoke_test == found
         return found
 
     return smoke_test

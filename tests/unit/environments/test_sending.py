@@ -13,7 +13,7 @@ from clusterddp.environments.wheels import Wheel
 from clusterddp.remote.environment import install_operations
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.environment.environment_records import LacksRequest
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.chunks import CHUNK, digest_of
 from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -42,7 +42,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Wh
 
 def lacking(host: ThreadHost, wheels: list[Wheel]) -> list[str]:
     asked = LacksRequest(wheels={one.sha256: one.size for one in wheels}, room=1)
-    return install_operations.environment_lacks(Request(0, {"state": host.hello.state, **written(asked)}, -1, -1))
+    return install_operations.environment_lacks(Request(0, {"state": host.hello.state, **to_fields(asked)}, -1, -1))
 
 
 def test_each_host_gets_the_wheels_that_it_lacks(tmp_path: Path, wheel: Callable[[str], Wheel]) -> None:

@@ -14,7 +14,7 @@ from clusterddp.launch import repeat as again
 from clusterddp.launch.make_record import options_record
 from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.sync import code_store
 from clusterddp.sync.project_files.project_tree import scan
 from tests.unit.sync_help import content, project_at, write
@@ -36,7 +36,7 @@ def record(options: RunOptions, /, **more: Any) -> RunRecord:
         "run": "abcdefghij", "hosts": ("gpu01", "gpu00"), "script": options.script, "argv": options.args,
         "module": options.module, "name": options.name, "limit": options.limit, "options": options_record(options),
     }  # fmt: skip
-    return read_run_record(json.loads(json.dumps(written(RunRecord(**{**known, **more})))))
+    return read_run_record(json.loads(json.dumps(to_fields(RunRecord(**{**known, **more})))))
 
 
 def inventory(*names: str, **roles: Any) -> Inventory:
@@ -59,7 +59,7 @@ def test_all_options_come_back_from_a_record(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_value_that_looks_like_a_secret_is_written_nowhere_and_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     told = record(RunOptions(script="train.py", env={"WANDB_API_KEY": "hunter2", "LR": "1"}))
-    assert "hunter2" not in json.dumps(written(told))
+    assert "hunter2" not in json.dumps(to_fields(told))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     with pytest.raises(UsageError, match=r"WANDB_API_KEY is not set .*; export WANDB_API_KEY first"):
         again.options_of(told)

@@ -21,7 +21,7 @@ from clusterddp.project import project_folder
 from clusterddp.project.crash import write_crash
 from clusterddp.project.project import find
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.runs import local_cache
 from clusterddp.sync import code_store
 from clusterddp.sync.manifest_history import ManifestHistory
@@ -153,7 +153,7 @@ def test_a_run_that_a_clone_brings_along_is_shown_and_not_repeated(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     planted = RunRecord(hosts=("h",), run="abcdefghij", name="night", options={"env": {"AWS_SECRET_ACCESS_KEY": None}})
-    text = json.dumps(written(planted), separators=(",", ":"))
+    text = json.dumps(to_fields(planted), separators=(",", ":"))
     proofs = ["", ',"started_here":"' + "0" * 64 + '"']
     (project.folder / "runs.jsonl").write_text("".join(f"{text[:-1]}{more}}}\n" for more in proofs))
     assert [record.name for record in project.runs()] == ["night", "night"]

@@ -13,7 +13,7 @@ import pytest
 from clusterddp.logs import merge as merging
 from clusterddp.logs.checked_frames import End, WorkersExited, WorkersStarted
 from clusterddp.logs.merge import Merge, StreamEnded
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.runs import ending
 from clusterddp.runs.ending import EndDetector
@@ -92,7 +92,7 @@ def view_of(told: list[Told], heard: tuple[str, ...] = (), **record: Any) -> Run
         missing = tuple(name for name in HOSTS if name not in heard)
         fields: dict[str, Any] = {"attempt": 1, "state": "failed", "exit_code": 125, "line": "lost", **record}
         copy = VerdictRecord(writer=heard[0], member=0, reported=heard, missing=missing, **fields)
-        told[0].fields["verdict"] = written(copy)
+        told[0].fields["verdict"] = to_fields(copy)
     silent = [name for name in HOSTS if name not in {one.host for one in told}]
     (view,) = run_views([one.node for one in told], silent)
     return view

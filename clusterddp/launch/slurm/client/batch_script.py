@@ -17,7 +17,7 @@ from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.plan import NodePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_settings import RunSettings
-from clusterddp.remote.shared.schema.record import plain
+from clusterddp.remote.shared.schema.record import to_plain
 from clusterddp.remote.shared.slurm.job_record import (
     COMMENT,
     NOT_OURS,
@@ -311,7 +311,7 @@ def _without_defaults(value: Any) -> dict[str, Any]:
     fields = value._asdict()
     more = fields.pop("more", {})
     records = {name: _without_defaults(part) for name, part in fields.items() if isinstance(part, _SHORTENED)}
-    changed = {name: plain(part) for name, part in fields.items() if name not in defaults or part != defaults[name]}
+    changed = {name: to_plain(part) for name, part in fields.items() if name not in defaults or part != defaults[name]}
     return {**more, **changed, **records}
 
 

@@ -19,7 +19,7 @@ from clusterddp.launch.slurm.client.answers import (
     read_queue,
     read_scontrol_line,
 )
-from clusterddp.remote.shared.schema.record import read_records, written
+from clusterddp.remote.shared.schema.record import read_records, to_fields
 from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
     BroadcastRequest,
@@ -80,7 +80,7 @@ class LoginHost:
 
     def command(self, *argv: str) -> tuple[int, str, str]:
         """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr; raises HelperError."""
-        answer = self.host.call("slurm_command", written(CommandRequest(argv=argv)), timeout=COMMAND_TIMEOUT)
+        answer = self.host.call("slurm_command", to_fields(CommandRequest(argv=argv)), timeout=COMMAND_TIMEOUT)
         return self._read_ended(answer, argv[0])
 
     def submit(
@@ -102,10 +102,10 @@ class LoginHost:
         """
         ids = {str(index): run_id for index, run_id in runs.items()}
         order = RunToSubmit(run=run, script=script, job=job, secrets=secrets, inside=inside, runs=ids)
-        message = json.dumps(written(order)).encode()
+        message = json.dumps(to_fields(order)).encode()
         limit = SEND_TIMEOUT if code else SUBMIT_TIMEOUT
         request = SubmitRequest(message=len(message))
-        answer = self.host.upload("slurm_submit", written(request), chain([message], code), timeout=limit)
+        answer = self.host.upload("slurm_submit", to_fields(request), chain([message], code), timeout=limit)
         status, out, err = self._read_ended(answer, "sbatch")
         if status:
             raise refusal(last_error(err))
@@ -157,32 +157,32 @@ class LoginHost:
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
         """Return the runs submitted there whose ids begin with this prefix."""
-        answer = self.host.call("slurm_runs", written(RunsRequest(run=prefix)))
+        answer = self.host.call("slurm_runs", to_fields(RunsRequest(run=prefix)))
         with reading_answer(self.host.name):
             return list(read_records(SubmittedRun, answer, "submitted"))
 
     def order_stop(self, run: str, reason: str, grace: float) -> int:
         """Order a run to end; the number of its nodes that have a spool."""
         order = OrderedStop(run=run, reason=reason, grace=grace)
-        answer = self.host.call("slurm_stop", written(order))
+        answer = self.host.call("slurm_stop", to_fields(order))
         with reading_answer(self.host.name):
             return read_stop_count(answer).spools
 
     def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
         """Fetch a run's files from nodes that share no folder; for each node that failed, why."""
         request = CollectRequest(run=run, job=job, nodes=tuple(nodes))
-        answer = self.host.call("slurm_collect", written(request), timeout=COLLECT_TIMEOUT)
+        answer = self.host.call("slurm_collect", to_fields(request), timeout=COLLECT_TIMEOUT)
         with reading_answer(self.host.name):
             return {str(name): str(why) for name, why in answer.items()}
 
     def broadcast(self, run: str, job: str, start: str) -> None:
         """Send a run's code, kept on the login host, once to all nodes of its job, which has begun as ``start``."""
         request = BroadcastRequest(run=run, job=job, start=start)
-        self.host.call("slurm_broadcast", written(request), timeout=SEND_TIMEOUT)
+        self.host.call("slurm_broadcast", to_fields(request), timeout=SEND_TIMEOUT)
 
     def record_end(self, run: str, verdict: VerdictRecord | None) -> None:
         """Record how a run ended, by Slurm's report if its job reported nothing, and delete its secrets."""
-        self.host.call("slurm_ended", written(EndRequest(run=run, verdict=verdict)))
+        self.host.call("slurm_ended", to_fields(EndRequest(run=run, verdict=verdict)))
 
     def _read_ended(self, answer: Any, program: str) -> tuple[int, str, str]:
         """Return a command's exit status, stdout and stderr; raises HelperError if it did not end in time."""

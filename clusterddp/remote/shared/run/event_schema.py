@@ -8,7 +8,7 @@ unknown kinds, and unknown fields, come from a newer version and are kept in ``m
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import MAX_LENGTH, field, plain, readers_of, record
+from ..schema.record import MAX_LENGTH, field, readers_of, record, to_plain
 
 WORKER_STARTED, WORKER_EXITED, AGENT_EXITED, STOPPING = "worker_started", "worker_exited", "agent_exited", "stopping"
 
@@ -98,7 +98,7 @@ def event_json(event: NodeEvent) -> Dict[str, Any]:
     """Return an event as its JSON object."""
     found = {"event": event.kind, "time": event.time, **event.more}
     for name in EVENTS.get(event.kind, ()):
-        found[name] = plain(getattr(event, name))
+        found[name] = to_plain(getattr(event, name))
     return found
 
 

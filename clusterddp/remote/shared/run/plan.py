@@ -89,7 +89,7 @@ class NodePlan(NamedTuple):
 
 
 def read_plan(data: Any) -> NodePlan:
-    """A plan from its JSON object; ``written`` gives that back. Raises DamagedError if a field is missing or wrong."""
+    """A plan from its JSON object; ``to_fields`` is the inverse. Raises DamagedError if a field is missing or wrong."""
     plan = read_record(NodePlan, data, "plan")
     named = [
         ("member", plan.member),

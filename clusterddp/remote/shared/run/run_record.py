@@ -60,5 +60,5 @@ class RunRecord(NamedTuple):
 
 
 def read_run_record(data: Any) -> RunRecord:
-    """Read a run's record from its JSON object; ``written`` is the inverse. Raises DamagedError."""
+    """Read a run's record from its JSON object; ``to_fields`` is the inverse. Raises DamagedError."""
     return read_record(RunRecord, data, "record")

@@ -133,22 +133,22 @@ def nullable(read: Reader[T], *, default: T) -> T:
     return field(lambda fields, name: read(fields, name) if fields.given(name) else default, default=default)
 
 
-def parsed(data: bytes, read: Callable[[Any], T]) -> T:
+def parse_record(data: bytes, read: Callable[[Any], T]) -> T:
     """The record in a file's bytes; raises ValueError if they are no JSON, or no such record; nothing else."""
     return read(parse_json(data))
 
 
-def written(value: Any) -> Dict[str, Any]:
-    """A record as a JSON object."""
+def to_fields(value: Any) -> Dict[str, Any]:
+    """Return a record as a JSON object, its fields by name."""
     known: Dict[str, Any] = value._asdict()
     more, as_is = known.pop("more", {}), getattr(value, "AS_IS", ())
-    return dict(more, **{name: field if name in as_is else plain(field) for name, field in known.items()})
+    return dict(more, **{name: field if name in as_is else to_plain(field) for name, field in known.items()})
 
 
-def plain(value: Any) -> Any:
-    """A value of a record's field as JSON has it."""
+def to_plain(value: Any) -> Any:
+    """Return the value of a record's field as JSON has it: records as objects, tuples as lists."""
     if hasattr(value, "_asdict"):
-        return written(value)
+        return to_fields(value)
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {name: to_plain(item) for name, item in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

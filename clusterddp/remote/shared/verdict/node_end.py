@@ -13,7 +13,7 @@ from ..run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEven
 from ..run.run_state import ENDED_STATES, RunState
 from ..run.spool_records import ExitRecord
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import by_key, field, many, one_of, read_record, record, written
+from ..schema.record import by_key, field, many, one_of, read_record, record, to_fields
 from ..text.shortening import cut_in_the_middle
 from .failures import (
     FAIL_FAST_REASON,
@@ -160,7 +160,7 @@ def _clean(text: str) -> str:
 
 def _fits(end: NodeEnd, most: int) -> bool:
     """Whether an end is small enough, and is read as it was written."""
-    data = written(end)
+    data = to_fields(end)
     try:
         return len(json.dumps(data, separators=(",", ":"))) <= most and bool(read_end(data))
     except DamagedError:

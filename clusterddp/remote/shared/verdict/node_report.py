@@ -11,7 +11,7 @@ from ..run.log_frames import MAX_ATTEMPT, RUN
 from ..run.run_record import RunRecord
 from ..run.spool_records import ExitRecord, PeersRecord
 from ..schema.fields import DamagedError, Fields
-from ..schema.record import MAX_LENGTH, Reader, by_key, checked, field, maybe, nested, nullable, record, written
+from ..schema.record import MAX_LENGTH, Reader, by_key, checked, field, maybe, nested, nullable, record, to_fields
 from .failures import Evidence, WorkerError
 from .node_end import EndedPart, NodeEnd
 from .verdict_record import VerdictRecord
@@ -81,7 +81,7 @@ class NodeReport(NamedTuple):
 
 def to_json(report: NodeReport) -> Dict[str, Any]:
     """A report as it is sent."""
-    found = written(report._replace(events=()))
+    found = to_fields(report._replace(events=()))
     found["events"] = [event_json(event) for event in report.events]
     for name in OFTEN_EMPTY:
         if found[name] is None or found[name] is False or found[name] == {}:

@@ -7,7 +7,7 @@ manifest. A frame carries one order or one report; a unit's bytes follow its ``U
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import bulk, field, maybe, nested, read_record, record, written
+from ..schema.record import bulk, field, maybe, nested, read_record, record, to_fields
 
 
 def _port(fields: Fields, name: str) -> int:
@@ -110,4 +110,4 @@ def read_report(header: Any) -> TransferReport:
 
 def header_of(one: Any) -> Dict[str, Any]:
     """Return an order or report as a frame's header, without what is not given."""
-    return {name: value for name, value in written(one).items() if value is not None}
+    return {name: value for name, value in to_fields(one).items() if value is not None}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.launch.ssh.join import read_invitation
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.plan_made import PLAN
 
 ANYTHING = st.recursive(
@@ -21,7 +21,7 @@ ANYTHING = st.recursive(
 
 def answer(**other: Any) -> dict[str, Any]:
     ready = {"store": 29400, "peers": [["10.0.0.1", 29401]]}
-    return {"plan": written(PLAN), "ready": ready, "key": "k", "secrets": {"HF_TOKEN": "t"}, **other}
+    return {"plan": to_fields(PLAN), "ready": ready, "key": "k", "secrets": {"HF_TOKEN": "t"}, **other}
 
 
 def test_what_a_host_tells_is_a_value() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clusterddp.remote.fork_server.environ_reads import EVERY, first_individual_variable, is_free, named_in
 from clusterddp.remote.fork_server.preload_packages import KeptVerdicts, Preload, clash_with, decode, digest, folder_of
 from clusterddp.remote.fork_server.preload_trial import PreloadVerdict, modules_of
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def test_whatever_the_bytes_they_are_decoded_or_refused(data: bytes) -> None:
         decode(data)
 
 
-@given(name=st.sampled_from([*written(KEPT), *written(GOOD)]), value=VALUES)
+@given(name=st.sampled_from([*to_fields(KEPT), *to_fields(GOOD)]), value=VALUES)
 def test_whatever_a_field_is_it_is_decoded_or_refused(name: str, value: object) -> None:
-    record = written(KEPT)
+    record = to_fields(KEPT)
     if name in record:
         record[name] = value
     else:
@@ -42,10 +42,10 @@ def test_whatever_a_field_is_it_is_decoded_or_refused(name: str, value: object) 
 
 @pytest.mark.parametrize("name", ["good.part/../x", "good..part", "good;x", ""])
 def test_what_is_no_modules_name_is_refused(name: str) -> None:
-    record = written(KEPT._replace(verdicts=(GOOD._replace(modules=(name,)),)))
+    record = to_fields(KEPT._replace(verdicts=(GOOD._replace(modules=(name,)),)))
     with pytest.raises(ValueError, match="is no module"):
         decode(json.dumps(record).encode())
-    assert decode(json.dumps(written(KEPT)).encode()) == KEPT
+    assert decode(json.dumps(to_fields(KEPT)).encode()) == KEPT
 
 
 def test_verdicts_hold_while_files_and_what_folders_provide_are_the_same(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import nvidia_smi_xml, xids
 from clusterddp.remote.shared.probes.gpu_records import Card, GpuHealth
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.facts_made import gpu_health_json
 
 DATA = Path(__file__).parents[3] / "data" / "nvidia-smi"
@@ -41,7 +41,7 @@ def test_healthy_gpus_are_read_whole() -> None:
     )
     assert (second.number, second.uuid) == (1, TWO.format(1))
     assert (
-        read_answer(GpuHealth, "gpu01", gpu_health_json(cards=[written(first), written(second)])).cards[1].bus
+        read_answer(GpuHealth, "gpu01", gpu_health_json(cards=[to_fields(first), to_fields(second)])).cards[1].bus
         == "00000000:2A:00.0"
     )
 
@@ -72,7 +72,7 @@ def test_a_driver_that_does_not_know_an_element_tells_all_the_others(element: st
     # What an element holds may be a whole group, of which no single one is the others'.
     changed = {name for name in Card._fields if getattr(cards[0], name) != getattr(healthy, name)}
     assert len(changed) <= 2, changed
-    read_answer(GpuHealth, "gpu01", gpu_health_json(cards=[written(card) for card in cards]))
+    read_answer(GpuHealth, "gpu01", gpu_health_json(cards=[to_fields(card) for card in cards]))
 
 
 @pytest.mark.parametrize("text", ["", "NVIDIA-SMI has failed because it couldn't communicate", H100[: len(H100) // 2]])
@@ -98,7 +98,7 @@ def test_xids_are_counted_by_gpu_and_number() -> None:
         ("0000:2a:00", 154, 1, 100),
     ]
     assert found[2].text.endswith("(GPU Reset Required)")
-    assert read_answer(GpuHealth, "gpu01", gpu_health_json(xids=[written(one) for one in found])).xids[1].times == 2
+    assert read_answer(GpuHealth, "gpu01", gpu_health_json(xids=[to_fields(one) for one in found])).xids[1].times == 2
 
 
 def test_xids_of_old_drivers_are_read_too() -> None:

@@ -15,7 +15,7 @@ from clusterddp.remote.helper.request import Request
 from clusterddp.remote.probes import reachability
 from clusterddp.remote.probes.reachability import bind_range, dial, dial_all, listen
 from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.frames import Decoder
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.operation import run_operation
@@ -47,7 +47,7 @@ def listener(nonce: str = "secret", ports: tuple[int, int] = (29480, 29499)) -> 
 
 def measure(*targets: tuple[str, int, str], timeout: float = 1.0, echoes: int = 0, bulk: int = 0) -> Any:
     wanted = tuple(DialTarget(*target, echoes, bulk) for target in targets)
-    return run_operation(dial, written(DialRequest(wanted, timeout)))
+    return run_operation(dial, to_fields(DialRequest(wanted, timeout)))
 
 
 def ask(*targets: tuple[str, int, str], timeout: float = 1.0) -> Any:

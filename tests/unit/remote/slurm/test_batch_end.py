@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.slurm.batch_end import should_requeue, verdict_of
@@ -25,7 +25,7 @@ def begun(tmp_path: Path, relaunch: int = 1) -> JobFolder:
     folder = JobFolder.of(str(tmp_path), "r1")
     (tmp_path / "slurm" / "r1" / START).mkdir(parents=True)
     job = SlurmJob(state=str(tmp_path), plan=changed(PLAN, relaunch=relaunch, manager="Slurm"))
-    (tmp_path / "slurm" / "r1" / "job.json").write_text(json.dumps(written(job)))
+    (tmp_path / "slurm" / "r1" / "job.json").write_text(json.dumps(to_fields(job)))
     return folder
 
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.remote.helper.request import Request
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
 from clusterddp.remote.slurm.batch_end import slurm_verdict
 from clusterddp.remote.slurm.job_cleanup import prune_at_submit, slurm_clean
@@ -26,7 +26,7 @@ def a_run(state: Path, run: str, *, days_ago: int | None, project: str = "p1") -
     (state / "slurm" / run).mkdir(parents=True)
     plan = PLAN._replace(run=run, record=PLAN.record._replace(run=run, project=project))
     job = SlurmJob(state=str(state), plan=plan)
-    (state / "slurm" / run / "job.json").write_text(json.dumps(written(job)))
+    (state / "slurm" / run / "job.json").write_text(json.dumps(to_fields(job)))
     (state / "slurm" / f"{len(run)}.out").write_text("said")
     folder.write_submitted(str(len(run)))
     (state / "runs" / run / "1" / "0-gpu01").mkdir(parents=True)

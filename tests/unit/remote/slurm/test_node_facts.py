@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import read_record, written
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.slurm.node_facts import Address, NodeFacts, choose_addresses, worker_count
 from clusterddp.remote.system.bootstrap import Refused
 
@@ -66,6 +66,6 @@ def test_gpus_that_slurm_gives_and_torch_does_not_see_are_an_error() -> None:
 
 def test_facts_are_read_as_they_were_written_and_checked() -> None:
     known = node("a", ethernet(1))._replace(key="ab", attempts=3)
-    assert read_record(NodeFacts, written(known), "facts") == known
+    assert read_record(NodeFacts, to_fields(known), "facts") == known
     with pytest.raises(DamagedError, match=r"facts\.host"):
-        read_record(NodeFacts, {**written(known), "host": "../a"}, "facts")
+        read_record(NodeFacts, {**to_fields(known), "host": "../a"}, "facts")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.shared.run import webhook_request
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import webhook_process
@@ -49,7 +49,7 @@ class Node:
 
     def judged(self, **fields: Any) -> None:
         base = VerdictRecord(0, "failed", 3, "rank 0 (h:0) failed first: exit code 3", "h", 0, ("h",))
-        (self.writer.folder / "verdict.json").write_text(json.dumps(written(base._replace(**fields))))
+        (self.writer.folder / "verdict.json").write_text(json.dumps(to_fields(base._replace(**fields))))
 
 
 def test_the_lead_tells_of_a_host_that_is_lost_once(tmp_path: Path, server: Served) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.spool_records import PeersRecord
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
@@ -163,7 +163,7 @@ def kept(*told: Told, missing: tuple[str, ...] = (), member: int = 0) -> Verdict
 
 
 def holding(told: Told, copy: VerdictRecord) -> Told:
-    told.fields["verdict"] = written(copy)
+    told.fields["verdict"] = to_fields(copy)
     return told
 
 

@@ -18,7 +18,7 @@ from clusterddp.launch.slurm.client.batch_script import (
     slurm_time,
 )
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.remote.shared.schema.record import parsed
+from clusterddp.remote.shared.schema.record import parse_record
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
 from clusterddp.remote.shared.workdir.sync_records import SyncRequest
 from tests.unit.plan_made import PLAN, changed
@@ -65,7 +65,7 @@ def test_a_shell_takes_it_and_the_job_in_it_is_the_one_that_was_written() -> Non
     assert subprocess.run(["bash", "-n"], input=text(), text=True, check=False).returncode == 0
     _, _, after = text().partition(f"<<'{END_OF_JSON}'\n")
     body = after.partition(f"\n{END_OF_JSON}\n")[0]
-    assert parsed(body.encode(), read_slurm_job) == job()
+    assert parse_record(body.encode(), read_slurm_job) == job()
 
 
 def test_what_the_login_host_reads_meanwhile_is_never_half_written() -> None:
@@ -140,7 +140,7 @@ def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
     assert chosen.stdout == "/home/u/.clusterddp/slurm/bbbbbbbbbb\n"
     _, _, after = said.partition(f"<<'{END_OF_JSON}'\n")
     one = in_array(after.partition(f"\n{END_OF_JSON}\n")[0], "k3xa8w2mnp", "1", "bbbbbbbbbb")
-    record = parsed(one.encode(), read_slurm_job).plan.record
+    record = parse_record(one.encode(), read_slurm_job).plan.record
     assert (record.run, record.name) == ("bbbbbbbbbb", "night run.1")
 
 

@@ -14,11 +14,11 @@ from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, next_plan, read_plan
 from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import parsed, written
+from clusterddp.remote.shared.schema.record import parse_record, to_fields
 from tests.unit.json_values import VALUES
 from tests.unit.plan_made import PLAN
 
-WHOLE = json.loads(json.dumps(written(PLAN)))
+WHOLE = json.loads(json.dumps(to_fields(PLAN)))
 DEFAULTS: dict[str, Any] = NodePlan._field_defaults
 REQUIRED = sorted(set(WHOLE) - set(DEFAULTS))
 
@@ -88,7 +88,7 @@ def test_fields_of_a_newer_version_are_kept_at_every_depth() -> None:
     newer = {**WHOLE, "colour": {"deep": [1]}, "store": {"address": "a", "tls": True}}
     newer["peers"] = [{**WHOLE["peers"][0], "rack": "r7"}]
     newer["settings"] = {**WHOLE["settings"], "numa": "strict"}
-    assert written(read_plan(newer)) == newer
+    assert to_fields(read_plan(newer)) == newer
 
 
 @given(st.dictionaries(st.sampled_from([*WHOLE, "other"]), VALUES, max_size=3))
@@ -97,7 +97,7 @@ def test_any_object_is_a_plan_or_one_error(changes: dict[str, Any]) -> None:
         plan = read_plan({**WHOLE, **changes})
     except DamagedError:
         return
-    assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
+    assert repr(read_plan(json.loads(json.dumps(to_fields(plan))))) == repr(plan)  # NaN is not equal to itself
 
 
 @given(VALUES)
@@ -109,7 +109,7 @@ def test_what_is_no_object_is_one_error(value: object) -> None:
 @pytest.mark.parametrize("data", [b"[" * 200_000, b"9" * 10_000, b"\xff\xfe", b""])
 def test_what_breaks_a_json_reader_is_one_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parsed(data, read_plan)
+        parse_record(data, read_plan)
 
 
 def joining() -> Node:
@@ -137,7 +137,7 @@ def test_a_host_that_joins_has_the_next_member_index_and_its_own_facts() -> None
     assert (plan.joined, plan.standby, plan.store, plan.cwd, plan.clock_offset_ns) == (True, False, None, "/w/sub", 5)
     assert (plan.env["B"], plan.env["C"], plan.env["CLUSTERDDP_HOST"]) == ("2", "3", "late")
     assert plan.record.hosts == ("h", "late")
-    assert repr(read_plan(json.loads(json.dumps(written(plan))))) == repr(plan)  # NaN is not equal to itself
+    assert repr(read_plan(json.loads(json.dumps(to_fields(plan))))) == repr(plan)  # NaN is not equal to itself
 
 
 def test_the_next_attempt_keeps_what_a_newer_version_has_said() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.json_values import VALUES
 
 WHOLE: dict[str, Any] = {
-    **written(RunRecord(hosts=())),
+    **to_fields(RunRecord(hosts=())),
     "hosts": ["gpu01", "gpu02"],
     "run": "abcdefghjk",
     "name": "night",
@@ -36,7 +36,7 @@ def test_what_is_written_is_read_again() -> None:
         ("NVIDIA H100",),
         None,
     )
-    assert json.loads(json.dumps(written(record))) == json.loads(json.dumps(WHOLE))
+    assert json.loads(json.dumps(to_fields(record))) == json.loads(json.dumps(WHOLE))
 
 
 @pytest.mark.parametrize("name", sorted(set(WHOLE) - {"hosts"}))
@@ -48,7 +48,7 @@ def test_a_field_that_an_older_version_did_not_write_or_left_null_is_its_default
 
 def test_fields_of_a_newer_version_are_kept() -> None:
     newer = {**WHOLE, "weather": {"digest": "sha256:1"}}
-    assert written(read_run_record(newer))["weather"] == {"digest": "sha256:1"}
+    assert to_fields(read_run_record(newer))["weather"] == {"digest": "sha256:1"}
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,6 @@ def test_any_object_is_a_record_or_one_error(changes: dict[str, Any]) -> None:
         record = read_run_record({**WHOLE, **changes})
     except DamagedError:
         return
-    assert repr(read_run_record(json.loads(json.dumps(written(record))))) == repr(record)  # NaN is not equal to itself
+    assert repr(read_run_record(json.loads(json.dumps(to_fields(record))))) == repr(
+        record
+    )  # NaN is not equal to itself

@@ -23,7 +23,7 @@ from clusterddp.remote.shared.run.spool_records import (
     read_stop_order,
 )
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.json_values import VALUES
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Field(NamedTuple):
 
 
 FIELDS = [
-    pytest.param(Field(read, json.loads(json.dumps(written(value))), name, name in value._field_defaults), id=name)
+    pytest.param(Field(read, json.loads(json.dumps(to_fields(value))), name, name in value._field_defaults), id=name)
     for read, value in RECORDS
     for name in value._fields
     if name != "more"
@@ -73,7 +73,7 @@ FIELDS = [
 
 @pytest.mark.parametrize(("read", "value"), RECORDS)
 def test_what_is_written_is_read_again(read: Callable[[Any], Any], value: Any) -> None:
-    assert read(json.loads(json.dumps(written(value)))) == value
+    assert read(json.loads(json.dumps(to_fields(value)))) == value
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -95,21 +95,21 @@ def test_a_field_of_another_kind_is_named(field: Field) -> None:
 
 @pytest.mark.parametrize(("read", "value"), RECORDS)
 def test_fields_of_a_newer_version_are_kept(read: Callable[[Any], Any], value: Any) -> None:
-    newer = {**json.loads(json.dumps(written(value))), "colour": ["red"]}
-    assert written(read(newer)) == newer
+    newer = {**json.loads(json.dumps(to_fields(value))), "colour": ["red"]}
+    assert to_fields(read(newer)) == newer
 
 
 @given(data=st.data())
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.parametrize(("read", "value"), RECORDS)
 def test_any_object_is_a_record_or_one_error(read: Callable[[Any], Any], value: Any, data: st.DataObject) -> None:
-    whole = json.loads(json.dumps(written(value)))
+    whole = json.loads(json.dumps(to_fields(value)))
     for given_value in (data.draw(VALUES), {**whole, data.draw(st.sampled_from(sorted(whole))): data.draw(VALUES)}):
         try:
             found = read(given_value)
         except DamagedError:
             continue
-        assert repr(read(json.loads(json.dumps(written(found))))) == repr(found)  # NaN is not equal to itself
+        assert repr(read(json.loads(json.dumps(to_fields(found))))) == repr(found)  # NaN is not equal to itself
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, fields in EVENTS.items() for name in fields])

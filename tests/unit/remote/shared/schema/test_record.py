@@ -26,7 +26,7 @@ from clusterddp.remote.shared.schema.record import (
     read_record,
     readers_of,
     record,
-    written,
+    to_fields,
 )
 from tests.unit.json_values import VALUES
 
@@ -58,7 +58,7 @@ def test_a_record_is_read_and_written_as_its_class_says() -> None:
     machine = read_record(Machine, MACHINE, "machine")
     port = Port(3, "control")
     assert machine == Machine("a", "no", port, (port, port), {"b": "c"}, {"newer": [1]})
-    assert written(machine) == MACHINE
+    assert to_fields(machine) == MACHINE
 
 
 def test_a_field_with_a_default_may_be_missing_and_no_other() -> None:
@@ -101,7 +101,7 @@ class Listing(NamedTuple):
 
 def test_a_long_list_is_read_and_written_as_it_is() -> None:
     ports, names = [Port(1), [2]], ["a"] * (MAX_LENGTH + 1)
-    assert written(Listing(names, ports))["ports"] is ports
+    assert to_fields(Listing(names, ports))["ports"] is ports
     read = read_record(Listing, {"names": names}, "listing")
     assert (read.names, read.ports) == (names, [])
     wrongs: list[Any] = [7, {}, [1], ["a", None]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.user_files.file_records import PullList, PushCheck, read_pull_list, read_push_check
 from tests.unit.json_values import VALUES
 
@@ -28,12 +28,12 @@ FOUND = PullList(
 )
 CHECK = PushCheck("/w", None, False, ["c1"])
 READERS: list[tuple[Any, Callable[[Any], Any]]] = [(FOUND, read_pull_list), (CHECK, read_push_check)]
-FIELDS = [(one, read, name) for one, read in READERS for name in written(one)]
+FIELDS = [(one, read, name) for one, read in READERS for name in to_fields(one)]
 
 
 @pytest.mark.parametrize(("record", "read"), READERS, ids=["pull", "push"])
 def test_what_a_host_writes_is_read_alike(record: Any, read: Callable[[Any], Any]) -> None:
-    assert read(json.loads(json.dumps(written(record)))) == record
+    assert read(json.loads(json.dumps(to_fields(record)))) == record
 
 
 @pytest.mark.parametrize(("record", "read", "name"), FIELDS, ids=[f"{type(one).__name__}.{n}" for one, _, n in FIELDS])
@@ -42,7 +42,7 @@ def test_whatever_a_field_holds_it_is_read_or_the_one_error_raised(
     record: Any, read: Callable[[Any], Any], name: str, value: Any
 ) -> None:
     try:
-        read({**written(record), name: value})
+        read({**to_fields(record), name: value})
     except DamagedError as error:
         assert name in str(error)  # noqa: PT017 - either is right
 

@@ -8,7 +8,7 @@ from signal import SIGTERM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.failures import OWN
 from clusterddp.remote.shared.verdict.node_end import MAX_BYTES, NodeEnd, end_of, fit, ranges, read_end
 from tests.unit.runs_told import Told, at
@@ -17,7 +17,7 @@ TEXT = st.text(max_size=400) | st.sampled_from(["\0", "\udc80" * 300, "ü" * 300
 
 
 def size(end: NodeEnd) -> int:
-    return len(json.dumps(written(end), separators=(",", ":")))
+    return len(json.dumps(to_fields(end), separators=(",", ":")))
 
 
 def test_it_has_what_the_verdict_needs_by_the_operators_clock() -> None:
@@ -53,7 +53,7 @@ def test_it_fits_whatever_the_workers_said_and_can_be_read(raised: str, stderr: 
     end = end_of(said, workdir="/w")
     small = fit(end)
     assert size(small) <= MAX_BYTES
-    assert read_end(json.loads(json.dumps(written(small)))) == small
+    assert read_end(json.loads(json.dumps(to_fields(small)))) == small
     assert (small.failed, small.exits) == (workers, end.exits)
     assert small.failures[0].rank == end.failures[0].rank
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict, make_verdict, read_verdict
@@ -47,10 +47,10 @@ def test_it_says_how_it_ended_by_whom_and_each_ranks_end() -> None:
 
 def test_what_is_written_is_read_again() -> None:
     for record in (failed(), kept(), failed().brief()):
-        assert read_verdict(json.loads(json.dumps(written(record)))) == record
+        assert read_verdict(json.loads(json.dumps(to_fields(record)))) == record
 
 
-@pytest.mark.parametrize("data", [None, [], {}, 5, {**written(failed()), "state": "unknown"}, {"failures": [{}]}])
+@pytest.mark.parametrize("data", [None, [], {}, 5, {**to_fields(failed()), "state": "unknown"}, {"failures": [{}]}])
 def test_what_is_none_is_one_error(data: object) -> None:
     with pytest.raises(DamagedError):
         read_verdict(data)

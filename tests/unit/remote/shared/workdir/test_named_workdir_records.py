@@ -10,7 +10,7 @@ from hypothesis import given
 
 from clusterddp.remote.shared.cleanup.cleanup_records import PathLeft
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.workdir.named_workdir_records import (
     NamedWorkdir,
     NamedWorkdirs,
@@ -30,7 +30,7 @@ READERS: list[tuple[Any, Callable[[Any], Any]]] = [(FOUND, read_named_workdirs),
 
 @pytest.mark.parametrize(("record", "read"), READERS, ids=["list", "remove"])
 def test_what_a_host_writes_is_read_alike(record: Any, read: Callable[[Any], Any]) -> None:
-    assert read(json.loads(json.dumps(written(record)))) == record
+    assert read(json.loads(json.dumps(to_fields(record)))) == record
 
 
 @pytest.mark.parametrize(("record", "read"), READERS, ids=["list", "remove"])
@@ -40,7 +40,7 @@ def test_whatever_a_host_answers_is_read_or_the_one_error_raised(
 ) -> None:
     for name in record._fields:
         try:
-            read({**written(record), name: value})
+            read({**to_fields(record), name: value})
         except DamagedError as error:
             assert name in str(error)  # noqa: PT017 - either is right
     with pytest.raises(DamagedError):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import written
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.workdir.manifest import Entry
 from clusterddp.remote.shared.workdir.sync_records import (
     DataState,
@@ -46,7 +46,7 @@ DONE = Synced("/w", "d", 1, 2, (("a", "a.kept"),), "", (), STANDING)
 
 
 def wire(record: Any) -> Any:
-    return json.loads(json.dumps(written(record)))
+    return json.loads(json.dumps(to_fields(record)))
 
 
 def read_done(data: Any) -> Any:
