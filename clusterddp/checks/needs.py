@@ -91,7 +91,7 @@ HEALTH: Need[Health] = Need(
 
 
 def _election_arguments(context: QueryContext) -> Mapping[str, Any]:
-    """The endpoints that a torchrun by hand would be given: the first host's own name, and its address."""
+    """Return the question whether torch on this host takes the first host's name and address for this host."""
     own_facts, first = context.own_facts, next(iter(context.facts.values()))
     if own_facts is None or own_facts.python is None:
         raise HelperError(context.entry.name, (own_facts and own_facts.python_error) or "no interpreter to ask")

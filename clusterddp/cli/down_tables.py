@@ -86,6 +86,7 @@ def rows_that_stay(
     rows = []
     for host in held:
         result = results[host.host]
+        # ``beside``: what was removed of the folders that `run --workdir` made beside the project's workdir
         removed = result.beside.removed if result.beside else ()
         rows += [
             DownRow(host.host, STAYS, folder.bytes, f"{folder.path}: {_why_workdir_stays(folder, workdir, stopped)}")

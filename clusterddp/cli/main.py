@@ -274,6 +274,7 @@ def _report_bug(error: Exception, words: list[str]) -> None:
 def _exits_with_script_code(words: list[str]) -> bool:
     """Whether the exit code is the script's: for ``run`` and ``logs --follow``."""
     command = _command_in(words)
+    # -f, also among other short flags without a value (-t, -v), as in -tf
     follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
     return command == "run" or (command == "logs" and follows)
 

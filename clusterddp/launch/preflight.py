@@ -94,7 +94,7 @@ def admit_network(
     notify: Callable[[str], None],
     network: NetworkEvidence,
 ) -> dict[str, tuple[str, str]]:
-    """Check the network between the hosts (second half of the gate); return the interface and address of each."""
+    """Check the network between the hosts (after ``admit_hosts``); return the interface and address of each."""
     if network.error:
         raise PlanError(network.error, remedy=network.remedy)
     admit(results_of(checks, hosts, outcomes, options, network), notify)

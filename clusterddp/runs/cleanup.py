@@ -34,7 +34,7 @@ class Cleaned:
     kept: tuple[str, ...] = ()  # ended runs of the project that still have processes, so their files were kept
     # workdirs that no recorded run mentions, with the days since the last sync; they are never removed
     workdirs: tuple[tuple[str, int], ...] = ()
-    gone: bool = False  # whether nothing else of clusterddp is left
+    gone: bool = False  # whether nothing of clusterddp is left on the host
     error: str = ""  # why the host could not be asked
     beside: WorkdirsRemoved | None = None  # the result for folders beside the workdir, if any were to be removed
     environments: Outcome[RemoveAnswer] | None = None  # the result for environments, if any were to be removed

@@ -92,15 +92,16 @@ def _gemm(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _stragglers(evidence: Evidence) -> Iterable[Finding]:
+    """Warn of ranks that need much longer than the others for equal work in the benchmark run over all hosts."""
     together = evidence.bench.together if evidence.bench else None
     if together is None:
         return
     lateness = together.measured.lateness
     yield from _without_measurement(evidence, together, lateness)
-    for late, times in late_ranks(lateness):
+    for late, ratio in late_ranks(lateness):
         waited = median(median(other.waited) for other in lateness if other is not late)
         share = waited / max(1.0, waited + median(late.worked))
-        message = f"{_rank_label(late)} needs {times:.1f} times as long for equal work, and the others wait"
+        message = f"{_rank_label(late)} needs {ratio:.1f} times as long for equal work, and the others wait"
         yield warn(late.host, f"{message} {share:.0%} of the time")
 
 

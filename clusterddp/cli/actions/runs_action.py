@@ -40,8 +40,8 @@ def act(
         if diff:
             _compare(cluster, *diff, as_json=as_json)
             return 0
-        mine = Wanted(project=cluster.project.known_id or "", brief=True)
-        views = cluster.list_runs() if everything else cluster.list_runs(mine)
+        of_project = Wanted(project=cluster.project.known_id or "", brief=True)
+        views = cluster.list_runs() if everything else cluster.list_runs(of_project)
         views = views if everything else [view for view in views if cluster.owner.shares_project(view)]
         shown = filter_runs(views, states=states, name=name, last=last)
         if as_json:

@@ -90,6 +90,7 @@ def _verdict_by_slurm(
     code = means.exit_code
     if run.stopped and means.state == RunState.STOPPED:
         line, code = f"stopped: {run.stopped}", EXIT_INTERRUPTED if run.stopped == CTRL_C else code
+    # A verdict is final: a run that Slurm can tell nothing of any more is lost.
     state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
     reporting = (*dict.fromkeys(node.host for node in nodes), "slurm")
     now = time.time_ns()

@@ -150,9 +150,14 @@ class Slurm:
         return borrow_nodes(site, query)
 
     def _reports(self, login: LoginHost, site: Site, run: str, wanted: Wanted) -> list[NodeReport | JobReport]:
+        """Return a report on each run's job and nodes; ``run`` is a prefix of the runs' ids.
+
+        Where Slurm alone tells how a run ended, that is recorded on the login host.
+        """
         submitted = [sub for sub in login.runs(run) if _matches(sub, wanted)]
         if not submitted:
             return []
+        # The nodes are asked without ``reference``: a job's number is known to the login host alone.
         unfiltered = Wanted(project=wanted.project, brief=wanted.brief)
         ids = {sub.run for sub in submitted}
         answers = query_nodes(login.host, run, site.notify, unfiltered, shared=True)
@@ -167,8 +172,8 @@ class Slurm:
             own_nodes, job = parts[sub.run], jobs.get(sub.job or "")
             silent = job is not None and job.state in STATES_WITH_EXIT_CODE and not own_nodes and not sub.end
             code = login.exit_status(job.job) if silent and job else ""
-            report, they_count = job_report(sub, own_nodes, job, login.host.name, code)
-            reports += [node if they_count else node._replace(verdict=None) for node in own_nodes]
+            report, verdicts_count = job_report(sub, own_nodes, job, login.host.name, code)
+            reports += [node if verdicts_count else node._replace(verdict=None) for node in own_nodes]
             reports.append(report)
             verdict = report.verdict if job else None
             if (verdict and verdict is not sub.end) or (report.job.ended and sub.secrets):

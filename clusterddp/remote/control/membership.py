@@ -206,10 +206,12 @@ class Membership:
         """Save what is known of all nodes, so that this host alone can answer a status request."""
         now = boot_clock()
         nodes = {
-            self.names[p]: dict(w.to_json(), age=round(now - self.reported_at[p], 3)) for p, w in self.statuses.items()
+            self.names[member]: dict(status.to_json(), age=round(now - self.reported_at[member], 3))
+            for member, status in self.statuses.items()
         }
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[member] for member in self.missing]
+        # A host that has joined has no name here until its first status comes.
         known["excluded"] = [self.names[member] for member in self.excluded if member < len(self.names)]
         known["leader"] = self.names[self.control.leader] if self.control.settled else None
         self.save_peers(dict(known, addresses=list(self.control.addresses)))

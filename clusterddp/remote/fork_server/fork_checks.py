@@ -155,7 +155,8 @@ def _top(entry: str) -> str:
 def refuse_shadows(folder: str, asked: Container[str]) -> None:
     """Refuse a folder, which will come first in sys.path, if a module imported from elsewhere or not found is in it.
 
-    Raises RefusedError if it has one of the ``asked`` top-level modules, or cannot be read.
+    Raises RefusedError if it has one of the ``asked`` top-level modules (the names that imports searched for) or a
+    distribution's metadata, which may name plugins of torch, or cannot be read.
     """
     try:
         entries = os.listdir(folder)

@@ -29,7 +29,7 @@ _START_TIMEOUT = 60.0  # seconds for the job's description
 
 
 class Relay:
-    """One side of the replication of a run's folder, with the files of its ``start``."""
+    """One side of the replication of a run's folder, with the files of ``start``, the name of one start's folder."""
 
     def __init__(self, folder: JobFolder, start: str) -> None:
         self._folder, self._start = folder, start
@@ -123,7 +123,11 @@ def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
 
 
 def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
-    """Run ``argv``, a node's task, while replicating the folder with srun's side; return its exit status."""
+    """Run ``argv``, a node's task, while replicating the folder with srun's side; return its exit status.
+
+    The task starts once the job's description has arrived.
+    """
+    # This node has srun's own folder: nothing is to be replicated.
     if os.path.exists(folder.file(start, HUB)):
         return _shell_code(subprocess.call(argv, stdin=subprocess.DEVNULL))
     private_folder(folder.file(start))

@@ -109,7 +109,7 @@ class Fork:
             self._decide("" if self.pid else reply)
 
     def _decide(self, reason: str = "") -> None:
-        """Wait no longer for the reply; record the ``reason`` if the process was not forked."""
+        """Wait no longer for the reply; record the ``reason``, if any, why the process was not forked."""
         if reason:
             self.event("not_forked", reason=reason)
         if self._selector and not self.is_decided:

@@ -94,7 +94,7 @@ class Supervisor(NodeParts):
         self._switch_to(Attempt(spool, environment, store, self.context))
 
     def _switch_to(self, attempt: Attempt) -> None:
-        """Switch to an attempt."""
+        """Make ``attempt`` the current one: use its parts, reset what belongs to one attempt, register handlers."""
         self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
         self.index, self.limits = attempt.index, attempt.limits
         self.conditions.begin_attempt(self.plan, self.children)

@@ -51,9 +51,9 @@ class Standing(NamedTuple):
 class DataDecision(NamedTuple):
     """What a sync does with the project's data: entries to write, host versions that stay, paths in conflict."""
 
-    put: List[Entry]
-    standing: List[Standing]
-    conflicts: List[str]
+    put: List[Entry]  # entries to write
+    standing: List[Standing]  # the host's versions that stay
+    conflicts: List[str]  # paths
 
 
 def decide(

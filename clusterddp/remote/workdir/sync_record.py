@@ -164,7 +164,7 @@ class SyncRecord:
         self.save_stats(known, proof, read_at)
 
     def save(self, *, durable: bool = True) -> None:
-        """Write the record to disk."""
+        """Write the record to disk; with ``durable`` it survives a power loss (fsync)."""
         stored = _SyncFile(_FORMAT, tuple(self._manifests), self.digest)
         text = to_json(to_fields(stored)).encode()
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)

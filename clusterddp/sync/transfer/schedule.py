@@ -53,7 +53,7 @@ class _ScheduledHost:
     gives: bool | None = None  # it passes units on; None: not known yet
     isolated: bool = False  # it takes nothing from other hosts
     sending: Counter[str] = field(default_factory=Counter)  # the number of units it is sending, by receiver
-    refused: set[str] = field(default_factory=set)  # hosts that did not give it a unit
+    refused: set[str] = field(default_factory=set)  # hosts that refused or failed to give it a unit
     unreached: set[str] = field(default_factory=set)  # those of them that it could not even connect to
     received: int = 0  # the number of units it got in this transfer
     has_taken: bool = False  # it has received something from another host
@@ -244,7 +244,7 @@ class Schedule:
         return member.isolated or unreached
 
     def _sources(self, member: _ScheduledHost, unit: int) -> set[str]:
-        """The hosts that can give a unit to another host."""
+        """The hosts that can give ``member`` a unit, without those that have refused it one."""
         if self._is_cut_off(member):
             return set()
         return {name for name in self._holders[unit] if self._members[name].gives} - member.refused
