@@ -154,7 +154,7 @@ def _magic_line(received: bytes) -> tuple[str, str, bytes] | None:
 
 
 def _start_error(entry: HostEntry, pipe: BytePipe, received: bytes) -> ClusterddpError:
-    """Why no helper started, by the exit status and the last output."""
+    """Return the error that says why the remote helper did not start, from its exit status and last output."""
     status = pipe.exit_status()
     lines = (pipe.stderr().strip() or received.decode(errors="replace").strip()).splitlines()
     last = f": {lines[-1][:300]}" if lines else ""

@@ -51,7 +51,7 @@ class LastUp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """A project folder on the operator's machine; see ``find``."""
+    """A project: the folder on the operator's machine whose code is synced to the hosts; ``find`` finds it."""
 
     root: Path  # the project's top folder, absolute and without links
     subfolder: str  # where the command was given, relative to ``root`` with ``/``; empty at the top

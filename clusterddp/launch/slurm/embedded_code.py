@@ -40,7 +40,7 @@ CODE_SHARE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddedCode:
-    """The project's code as embedded in a script."""
+    """The project's code inside a job's script, for nodes that share no folder with the login host."""
 
     sent: SentCode  # the description of it that nodes get
     workdir: str  # where it will be, if a node's home is the same path as the login host's

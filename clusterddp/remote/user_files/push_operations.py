@@ -112,7 +112,7 @@ def _put_in_place(
 
 
 def dest_path(workdir: str, dest: str, state: str) -> bytes:
-    """The real path of the folder that a push goes to, or a pull comes from; raises Refused."""
+    """Resolve the host folder that a push writes to, or a pull reads from; raises Refused if it may not be used."""
     if dest.startswith("~/"):
         path = os.path.join(on_disk(home_folder()), on_disk(dest[2:]))
     elif dest.startswith("/"):

@@ -49,7 +49,7 @@ class StackReport(NamedTuple):
 
 @record
 class LastWordsRequest(NamedTuple):
-    """``last_words``: how the output of a failed worker ended."""
+    """The request of ``last_words``: the last lines that a failed worker printed."""
 
     spool: str = field(Fields.text)  # the node's folder
     start: int = field(Fields.number)  # of the workers, within the attempt

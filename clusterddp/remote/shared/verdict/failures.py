@@ -184,11 +184,13 @@ def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
     events = node.events
     exits = [e for e in events if e.kind == WORKER_EXITED and e.exit_code and e.start == start]
     stopping = min((event.time for event in events if event.kind == STOPPING), default=_NEVER)
+    # An agent that ended after an order of ours ended by that order, and took no worker with it.
+    agent_ends = [event for event in events if event.kind == AGENT_EXITED and event.time < stopping]
     first = min((event.time for event in exits), default=0)
     found = []
     for event in exits:
         failure = _failure(node, event)
-        ended = failure.time_ns >= stopping or _ended_by_agent(events, event, failure, first)
+        ended = failure.time_ns >= stopping or _ended_by_agent(agent_ends, event, failure, first)
         found.append(failure._replace(kind=ENDED, curable=True) if ended else failure)
     return found
 
@@ -223,25 +225,24 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     )
 
 
-def _ended_by_agent(events: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:
+def _ended_by_agent(agent_ends: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker, because of another worker or by dying itself."""
-    if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _agent_had_ended(events, failure.time_ns):
+    if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _had_ended(agent_ends, failure.time_ns):
         return True  # by our supervisor, before its shim noticed
     if event.signals_received is not None:  # the shim's own evidence
         earlier = [number for number, at in event.signals_received if at <= failure.time_ns]
         return bool(earlier) and (failure.cause != SIGNAL or failure.signal in earlier)
     if failure.cause != SIGNAL or failure.signal != signal.SIGKILL:
         return failure.cause == SIGNAL and failure.signal == signal.SIGTERM
-    # Its shim was killed: by torchrun after its timeout, or together with torchrun (which an order of ours ends alone).
-    stopping = min((e.time for e in events if e.kind == STOPPING), default=_NEVER)
-    died = [e.time for e in events if e.kind == AGENT_EXITED and e.exit_code > 128 and e.time < stopping]
+    # Its shim was killed: by torchrun after its timeout, or together with torchrun.
+    died = [end.time for end in agent_ends if end.exit_code > 128]
     return event.time - first >= AGENT_KILL_DELAY or any(
         -MAX_BEFORE_AGENT < event.time - at < MAX_AFTER_AGENT for at in died
     )
 
 
-def _agent_had_ended(events: Sequence[NodeEvent], time_ns: int) -> bool:
-    return any(event.kind == AGENT_EXITED and event.time <= time_ns for event in events)
+def _had_ended(agent_ends: Sequence[NodeEvent], time_ns: int) -> bool:
+    return any(end.time <= time_ns for end in agent_ends)
 
 
 def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, str, str]":
