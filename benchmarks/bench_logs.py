@@ -19,6 +19,7 @@ from clusterddp.logs.fold import Fold  # noqa: E402
 from clusterddp.logs.incoming import read_frame  # noqa: E402
 from clusterddp.logs.render import JsonRenderer, Renderer, TextRenderer  # noqa: E402
 from clusterddp.logs.screen import TerminalRenderer  # noqa: E402
+from clusterddp.remote.helper.request import Request  # noqa: E402
 from clusterddp.remote.logs.tail import tail  # noqa: E402
 from clusterddp.remote.logs.time_index import IndexWriter  # noqa: E402
 from clusterddp.remote.shared.wire.frames import Decoder, encode  # noqa: E402
@@ -28,20 +29,20 @@ from tests.unit.plan_made import plan_text  # noqa: E402 - tests live in the pro
 LINES = 500_000  # of 80 bytes, over four workers
 
 
-class Pipe:
-    """Stands for the operation's request: every frame is encoded, decoded, checked and rendered."""
+class Pipe(Request):
+    """A request whose every frame is encoded, decoded, checked and rendered in this process."""
 
     def __init__(self, spool: Path, renderer: Renderer | None, **args: Any) -> None:
-        self.args = {"spool": str(spool), **args}
+        super().__init__(1, {"spool": str(spool), **args}, -1, -1)
         self.bytes = 0
-        self._renderer, self._decoder = renderer, Decoder()
+        self._renderer, self._frames = renderer, Decoder()
 
     def send(self, body: bytes, **header: Any) -> None:
         """A frame, all the way."""
         if self._renderer is None:
             self.bytes += len(body)
             return
-        for frame in self._decoder.feed(encode({"id": 1, "kind": "data", **header}, body)):
+        for frame in self._frames.feed(encode({"id": 1, "kind": "data", **header}, body)):
             if "hello" not in header:
                 self.bytes += len(self._renderer.feed("gpu01", read_frame(frame)))
 
@@ -83,7 +84,7 @@ def main() -> None:
         spool = make(Path(base))
         for name, renderer, args in cases:
             began = time.perf_counter()
-            tail(Pipe(spool, renderer, **args))  # type: ignore[arg-type]
+            tail(Pipe(spool, renderer, **args))
             seconds = time.perf_counter() - began
             print(f"{name:22} {LINES / seconds / 1e3:9,.0f} k lines/s  {LINES * 80 / seconds / 1e6:7,.0f} MB/s")
 

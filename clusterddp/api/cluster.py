@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from clusterddp.api import code_and_commands, find_runs, leftovers
 from clusterddp.api.cluster_hosts import ClusterHosts
+from clusterddp.hosts.fanout import HostGroup
 from clusterddp.inventory import built_in, load
 from clusterddp.launch import answering, launcher, option_values
 from clusterddp.launch.keywords import DOCTOR_READERS, EXEC_READERS
@@ -338,9 +339,8 @@ class Cluster(ClusterHosts):
 
     def warm_servers(self) -> dict[str, int]:
         """Return the memory in bytes of the warm servers on the hosts that answer, by host."""
-        return cleanup.preload_server_memory(
-            [one for one in find_runs.run_hosts(self.inventory) if one.keeps_warm], self.connections.open
-        )
+        entries = [entry for entry in find_runs.run_hosts(self.inventory) if entry.keeps_warm]
+        return cleanup.preload_server_memory(HostGroup(entries, self.connections.open))
 
     def orphans(self) -> list[cleanup.Orphans]:
         """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
 from clusterddp.api import find_runs
+from clusterddp.hosts.fanout import HostGroup
 from clusterddp.launch import answering
 from clusterddp.shell import Execution
 
@@ -50,7 +51,7 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
 def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bool) -> Execution:
     """Begin a command on every node and spare as soon as it answers; see ``Cluster.execution``."""
     answering.nodes(site.inventory)
-    entries, connect = find_runs.run_hosts(site.inventory), site.connections.open
+    entries = find_runs.run_hosts(site.inventory)
     folders = answering.workdirs(entries, site.project)
     reach_first = sync or (not command.bare and any(entry.environment for entry in entries))
     hosts = [outcome.value for outcome in site.connect(entries) if outcome.value] if reach_first else []
@@ -60,4 +61,5 @@ def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bo
         from clusterddp.launch import code_on_hosts  # noqa: PLC0415 - only with sync
 
         folders.update(code_on_hosts.sync_code(hosts, site.project, site.notify, site.progress).workdirs)
-    return Execution(entries, connect, command, workdirs=folders, subfolder=site.project.subfolder, given=given)
+    group = HostGroup(entries, site.connections.open)
+    return Execution(group, command, workdirs=folders, subfolder=site.project.subfolder, given=given)

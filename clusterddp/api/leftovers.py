@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from clusterddp.api import find_runs
 from clusterddp.environments import removal
 from clusterddp.errors import UnreachableError
+from clusterddp.hosts.fanout import HostGroup
 from clusterddp.launch import launcher
 from clusterddp.runs import cleanup, holdings, named_workdirs
 
@@ -33,16 +34,19 @@ def down(
     grace: float,
 ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
     """Stop runs, and remove what is old from every host; see ``Cluster.down``."""
-    entries, connect = launcher.hosts_with_files(site), site.connections.open
+    hosts = _hosts_with_files(site)
     runs = _runs_to_stop(site) if views is None else views
     proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
-    folders_removed = named_workdirs.remove(entries, connect, site.project.workdir, workdirs, list(proofs))
-    removed = removal.remove(entries, connect, environments)
+    folders_removed = named_workdirs.remove(hosts, site.project.workdir, workdirs, list(proofs))
+    removed = removal.remove(hosts, environments)
     cleaned = [
         replace(cleaned, beside=folders_removed.get(cleaned.host), environments=removed.get(cleaned.host))
         for one in launcher.launchers(site)
         for cleaned in cleanup.clean(
-            one.hosts_with_files(site), connect, site.project.known_id, one.clean_operation, purge=purge
+            HostGroup(one.hosts_with_files(site), site.connections.open),
+            site.project.known_id,
+            one.clean_operation,
+            purge=purge,
         )
     ]
     if purge:  # the helpers' own code may be gone
@@ -52,20 +56,23 @@ def down(
 
 def workdirs_beside(site: Site) -> list[WorkdirBeside]:
     """Return the folders beside the project's workdir on the hosts that answer."""
-    return named_workdirs.list_workdirs(
-        launcher.hosts_with_files(site), site.connections.open, site.project, site.notify
-    )
+    return named_workdirs.list_workdirs(_hosts_with_files(site), site.project, site.notify)
 
 
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
     """Return the environments installed from lock files on the hosts that answer; see ``Cluster.environments``."""
-    hosts, project, now = launcher.hosts_with_files(site), site.project.known_id, time.time_ns()
-    return removal.list_environments(hosts, site.connections.open, project, now, site.notify, last_too=last_too)
+    return removal.list_environments(
+        _hosts_with_files(site), site.project.known_id, time.time_ns(), site.notify, last_too=last_too
+    )
 
 
 def held(site: Site) -> list[Holdings]:
     """Return what each host holds of ours in this account, of all projects."""
-    return holdings.list_holdings(launcher.hosts_with_files(site), site.connections.open, site.project)
+    return holdings.list_holdings(_hosts_with_files(site), site.project)
+
+
+def _hosts_with_files(site: Site) -> HostGroup:
+    return HostGroup(launcher.hosts_with_files(site), site.connections.open)
 
 
 def _runs_to_stop(site: Site) -> list[RunView]:
@@ -77,7 +84,7 @@ def _runs_to_stop(site: Site) -> list[RunView]:
 
 def orphans(site: Site) -> list[cleanup.Orphans]:
     """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""
-    outcomes = cleanup.orphans(launcher.hosts_with_files(site), site.connections.open)
+    outcomes = cleanup.orphans(_hosts_with_files(site))
     for outcome in outcomes:
         if outcome.error and not isinstance(outcome.error, UnreachableError):  # listing the runs reports those
             site.notify(f"processes of lost runs are not known: {outcome.error}")
@@ -87,6 +94,6 @@ def orphans(site: Site) -> list[cleanup.Orphans]:
 def remove_everything(site: Site, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
     """Remove all that hosts hold of ours in this account; see ``Cluster.remove_everything``."""
     holdings.refuse_live(shown)
-    removed = holdings.remove(launcher.hosts_with_files(site), site.connections.open, site.project, shown)
+    removed = holdings.remove(_hosts_with_files(site), site.project, shown)
     site.connections.close_hosts()  # the helpers' own code is gone
     return removed

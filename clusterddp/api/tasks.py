@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fabric import Connection
 
     from clusterddp import Diagnosis, Executed, LogLine, Proof, Pulled, SyncResult
-    from clusterddp.facts.host import Facts
     from clusterddp.hosts.ssh import BytePipe
 
     Hosts: TypeAlias = "Connection | Iterable[Connection]"
@@ -99,7 +98,7 @@ def facts(hosts: Hosts, **variables: Any) -> Any:
         HostError, HostsError: The helper cannot start there, or a setup line fails.
     """
     with cluster(hosts, **variables) as opened:
-        found: dict[str, Facts] = {outcome.name: outcome.get() for outcome in probe(opened.reached())}
+        found = {outcome.name: outcome.get() for outcome in probe(opened.reached())}
     return found if _are_several(hosts) else next(iter(found.values()))
 
 

@@ -18,7 +18,8 @@ from clusterddp.doctor.rehearsal import parts
 from clusterddp.facts.bench import Bench
 from clusterddp.facts.bench_schedule import first_rounds, suspect_rounds
 from clusterddp.facts.speeds import Speed, slow_pairs
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import reading_answer
+from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import start_listener
 from clusterddp.remote.shared.probes.network_records import ListenRequest, PourRequest
 from clusterddp.remote.shared.schema.record import to_fields

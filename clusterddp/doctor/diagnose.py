@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks import engine
+from clusterddp.checks.evidence import Evidence, HostEvidence
 from clusterddp.checks.model import Diagnosis
 from clusterddp.checks.needs import PAIRS, REHEARSAL, RUNS, SHARED, WORKERS
 from clusterddp.doctor import bench_pairs, rehearsal
-from clusterddp.environments import install
 from clusterddp.errors import ClusterddpError
+from clusterddp.hosts.fanout import HostGroup
 from clusterddp.launch import answering
+from clusterddp.launch.prepare import use_environments
 from clusterddp.probe.gather import collect_or_break, gather_evidence, with_runs
 from clusterddp.project.crash import write_crash
 from clusterddp.remote.shared.text.counted import counted
@@ -21,20 +23,8 @@ from clusterddp.runs.node_answers import BRIEF
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from clusterddp.checks.evidence import Evidence
     from clusterddp.checks.model import Check, Need
-    from clusterddp.hosts.client import Host
-    from clusterddp.hosts.fanout import Outcome
     from clusterddp.runs.run_on_hosts import Site
-
-
-def _with_environments(cluster: Site, outcomes: list[Outcome[Host]]) -> list[Outcome[Host]]:
-    """Use the interpreters of the hosts' environments; if a lock file cannot be resolved, notify and go on."""
-    try:
-        install.adopt([outcome.value for outcome in outcomes if outcome.value], cluster.project, cluster.progress)
-    except ClusterddpError as error:
-        cluster.notify(str(error))
-    return outcomes
 
 
 def _select(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: bool, managed: bool) -> list[Check]:
@@ -69,13 +59,22 @@ def diagnose(
     needs = {need for check in chosen for need in check.needs}
     answering.nodes(cluster.inventory)
     entries = cluster.inventory.nodes + cluster.inventory.spares
-    outcomes = _with_environments(cluster, cluster.connect(entries))
+    outcomes = cluster.connect(entries)
+    hosts = [outcome.value for outcome in outcomes if outcome.value]
+    try:
+        use_environments(hosts, cluster)
+    except ClusterddpError as error:  # a lock file that cannot be resolved
+        cluster.notify(str(error))
 
     report_bug = _bug_reporter(cluster)
     # A user who selects `torch` wants it imported now; with all checks the rehearsal's workers import it.
     fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
     workdir = cluster.project.workdir if cluster.project.known_id else ""
-    evidence = gather_evidence(entries, outcomes, needs, workdir=workdir, fresh=fresh, report_bug=report_bug)
+    connected = [
+        HostEvidence(entry=entry, error=outcome.error, noise=outcome.value.noise if outcome.value else "")
+        for entry, outcome in zip(entries, outcomes, strict=True)
+    ]
+    evidence = gather_evidence(connected, hosts, needs, workdir=workdir, fresh=fresh, report_bug=report_bug)
 
     def run_step(step: Callable[[Evidence], Evidence], *step_needs: Need[Any]) -> Evidence:
         """The evidence after a step; unchanged if the step met a bug, which marks its needs as broken."""
@@ -85,7 +84,7 @@ def diagnose(
 
     def add_runs(collected: Evidence) -> Evidence:
         reached = [outcome.value.entry for outcome in outcomes if outcome.value]
-        left = cleanup.orphans(reached, lambda entry: cluster.host(entry.name))
+        left = cleanup.orphans(HostGroup(reached, lambda entry: cluster.host(entry.name)))
         return with_runs(collected, cluster.describe("", reached, BRIEF), left)
 
     def add_rehearsal(collected: Evidence) -> Evidence:

@@ -18,7 +18,8 @@ from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import RehearsalEvidence
 from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts.gpu_assignment import one_free_gpu_each
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import ask
+from clusterddp.hosts.fanout import each
 from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import operator
 from clusterddp.launch.options import RunOptions
@@ -30,7 +31,6 @@ from clusterddp.logs.selection import Selection
 from clusterddp.remote.shared.cleanup.cleanup_records import ForgetAnswer, ForgetRequest
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import Run
@@ -211,9 +211,7 @@ def _forget(hosts: Sequence[Host], run: str) -> dict[str, str]:
     """Remove the run's spools; the result is what remains, by host."""
 
     def forget(host: Host) -> ForgetAnswer:
-        answer = host.call("forget", to_fields(ForgetRequest(run=run, hosts=(host.name,))), timeout=60)
-        with reading_answer(host.name):
-            return read_record(ForgetAnswer, answer, "answer")
+        return ask(host, "forget", ForgetRequest(run=run, hosts=(host.name,)), ForgetAnswer, timeout=60)
 
     outcomes = each(hosts, forget)
     left = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}

@@ -12,7 +12,8 @@ from clusterddp.environments.platform_tags import HostKind, kind_of
 from clusterddp.environments.sending import send_wheels
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
 from clusterddp.errors import HelperError, HostsError, LockError, PlanError
-from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.hosts.ask import ask, reading_answer
+from clusterddp.hosts.fanout import each, values
 from clusterddp.remote.shared.environment.environment_records import (
     BaseInterpreter,
     BaseRequest,
@@ -21,7 +22,7 @@ from clusterddp.remote.shared.environment.environment_records import (
     LacksRequest,
 )
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import read_record, to_fields
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
@@ -183,9 +184,7 @@ def _base_interpreter(host: Host) -> BaseInterpreter:
     """Ask a host for the interpreter that environments are built with, and which environments it has."""
     entry = host.entry
     request = BaseRequest(setup=entry.setup, python=entry.python, workdir=entry.workdir)
-    answer = host.call("environment_base", to_fields(request), timeout=_BASE_TIMEOUT)
-    with reading_answer(host.name):
-        return read_record(BaseInterpreter, answer, "base")
+    return ask(host, "environment_base", request, BaseInterpreter, timeout=_BASE_TIMEOUT)
 
 
 def summary(plans: Sequence[_Plan]) -> str:
@@ -264,9 +263,7 @@ def _build(plan: _Plan) -> None:
         requirements="\n".join(lines) + "\n",
         uv=UV_WHEELS[plan.kind.machine][1],
     )
-    answer = plan.host.call("environment_build", to_fields(request), timeout=_BUILD_TIMEOUT)
-    with reading_answer(plan.host.name):
-        plan.digest = read_record(BuildAnswer, answer, "answer").digest
+    plan.digest = ask(plan.host, "environment_build", request, BuildAnswer, timeout=_BUILD_TIMEOUT).digest
 
 
 def refuse_unequal(environments: Sequence[Installed]) -> None:

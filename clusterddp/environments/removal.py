@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.remote.shared.environment.environment_records import EnvironmentReport, RemoveAnswer, RemoveRequest
-from clusterddp.remote.shared.schema.record import read_record, read_records, to_fields
+from clusterddp.remote.shared.schema.record import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry
+    from clusterddp.hosts.fanout import HostGroup, Outcome
 
 TIMEOUT = 600.0  # seconds; there may be many thousand files on a slow disk
 UNUSED_TIME = 30 * 86400 * 10**9  # ns without a run after which another project's environment is removed too
@@ -35,8 +34,7 @@ class EnvironmentFound:
 
 
 def list_environments(
-    entries: Sequence[HostEntry],
-    open_host: Callable[[HostEntry], Host],
+    hosts: HostGroup,
     project: str | None,
     now: int,
     notify: Callable[[str], None],
@@ -49,14 +47,14 @@ def list_environments(
     days, and if this project used them last on that host (unless ``last_too``). ``now`` is in ns.
     """
 
-    def ask(entry: HostEntry) -> list[tuple[str, EnvironmentFound]]:
-        answer = open_host(entry).call("environments", {}, timeout=TIMEOUT)
-        with reading_answer(entry.name):
+    def list_on(host: Host) -> list[tuple[str, EnvironmentFound]]:
+        answer = host.call("environments", {}, timeout=TIMEOUT)
+        with reading_answer(host.name):
             reports = read_records(EnvironmentReport, answer, "environments")
-            return [_from_report(entry.name, report) for report in reports]
+        return [_from_report(host.name, report) for report in reports]
 
     environments: list[EnvironmentFound] = []
-    for outcome in each(entries, ask):
+    for outcome in hosts.each(list_on):
         if outcome.error:
             notify(str(outcome.error))
         of_project = [item for owner, item in outcome.value or () if owner == project and item.lock]
@@ -75,20 +73,15 @@ def list_environments(
     return environments
 
 
-def remove(
-    entries: Sequence[HostEntry], open_host: Callable[[HostEntry], Host], to_remove: Sequence[EnvironmentFound]
-) -> dict[str, Outcome[RemoveAnswer]]:
+def remove(hosts: HostGroup, to_remove: Sequence[EnvironmentFound]) -> dict[str, Outcome[RemoveAnswer]]:
     """Remove environments, with the wheels that no other one was made of; the outcome by host."""
 
-    def remove_from(entry: HostEntry) -> RemoveAnswer:
-        idents = [environment.ident for environment in to_remove if environment.host == entry.name]
-        request = RemoveRequest(idents=tuple(idents))
-        answer = open_host(entry).call("remove_environments", to_fields(request), timeout=TIMEOUT)
-        with reading_answer(entry.name):
-            return read_record(RemoveAnswer, answer, "answer")
+    def remove_from(host: Host) -> RemoveAnswer:
+        idents = tuple(environment.ident for environment in to_remove if environment.host == host.name)
+        return ask(host, "remove_environments", RemoveRequest(idents=idents), RemoveAnswer, timeout=TIMEOUT)
 
-    hosts = {environment.host for environment in to_remove}
-    return {outcome.name: outcome for outcome in each([entry for entry in entries if entry.name in hosts], remove_from)}
+    with_some = hosts.only({environment.host for environment in to_remove})
+    return {outcome.name: outcome for outcome in with_some.each(remove_from)}
 
 
 def _from_report(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]:

@@ -77,14 +77,14 @@ class PiecedAnswer:
     def value(self) -> Any:
         """Parse the whole answer; raises HelperError if it is no JSON or over its limit."""
         try:
-            return read_answer(self.text, self._limit)
+            return parse_answer(self.text, self._limit)
         except ValueError as error:
             message = str(error) if isinstance(error, TooLargeError) else f"its answer is no JSON: {error}"
             remedy = self._limit.remedy if isinstance(error, TooLargeError) else ""
             raise HelperError(self._host, message, remedy=remedy) from error
 
 
-def read_answer(text: bytes | bytearray, limit: Limit = DEFAULT_LIMIT) -> Any:
+def parse_answer(text: bytes | bytearray, limit: Limit = DEFAULT_LIMIT) -> Any:
     """Parse an answer; every text in it can be written as UTF-8, or is a path where ``limit`` allows paths.
 
     Raises ValueError if it is no JSON as a helper writes it, or would take more than its limit.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from clusterddp.errors import ClusterddpError, HelperError, HostsError
+from clusterddp.errors import ClusterddpError, HostsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.inventory import HostEntry
 
 T = TypeVar("T")
 MAX_AT_ONCE = 48  # hosts
@@ -34,15 +36,6 @@ class Outcome(Generic[T]):
     def reason(self) -> str:
         """The error without its host's name, for a caller that shows the name beside it; empty without an error."""
         return str(self.error).removeprefix(f"{self.name}: ") if self.error else ""
-
-
-@contextlib.contextmanager
-def reading_answer(host: str) -> Iterator[None]:
-    """Report a missing or wrongly typed part of a host's answer, read in the block, as that host's error."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise HelperError(host, f"its answer is damaged: {error!r}"[:300]) from error
 
 
 def each(items: Iterable[Any], work: Callable[[Any], T], *, at_once: int = MAX_AT_ONCE) -> list[Outcome[T]]:
@@ -76,3 +69,19 @@ def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
     if errors:
         raise HostsError(errors)
     return [outcome.get() for outcome in outcomes]
+
+
+@dataclass(frozen=True, slots=True)
+class HostGroup:
+    """Hosts of the inventory, each connected when it is first asked."""
+
+    entries: Sequence[HostEntry]
+    connect: Callable[[HostEntry], Host]
+
+    def each(self, work: Callable[[Host], T]) -> list[Outcome[T]]:
+        """Call ``work`` for every host, connected, in a bounded pool; outcomes in the hosts' order."""
+        return each(self.entries, lambda entry: work(self.connect(entry)))
+
+    def only(self, names: Collection[str]) -> HostGroup:
+        """Return the group of those of these hosts."""
+        return HostGroup([entry for entry in self.entries if entry.name in names], self.connect)

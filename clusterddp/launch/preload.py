@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
-from clusterddp.hosts.fanout import each, reading_answer, values
+from clusterddp.hosts.ask import ask
+from clusterddp.hosts.fanout import each, values
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.overlap import Early
 from clusterddp.launch.prepare import prepare
-from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.supervisor.start_records import WarmAhead, WarmAheadRequest
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def start_warm_servers(hosts: Sequence[Host], project: Project, inventory: Inven
     plans = {host.name: _with_idle_limit(plan.node_plan(position), idle_limit) for position, host in enumerate(ordered)}
 
     def start(host: Host) -> bool:
-        answer = host.call("warm_ahead", to_fields(WarmAheadRequest(plans[host.name])), timeout=START_TIMEOUT)
-        with reading_answer(host.name):
-            return read_record(WarmAhead, answer, "warm server").begun
+        return ask(host, "warm_ahead", WarmAheadRequest(plans[host.name]), WarmAhead, timeout=START_TIMEOUT).begun
 
     starting = [host for host in ordered if host.name in enabled]
     outcomes = values(each(starting, start))

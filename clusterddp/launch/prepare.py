@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files.project_tree import Tree
 
 _log = logging.getLogger("clusterddp")
@@ -125,6 +126,11 @@ def install_environments(prep: Preparation) -> None:
     """Install the environment of the project's lock file on the hosts that are to have it."""
     build, spread = not prep.dry, prep.options.spread
     prep.installed = install.ensure(prep.hosts, prep.project, prep.notify, prep.progress, build=build, spread=spread)
+
+
+def use_environments(hosts: Sequence[Host], site: Site) -> None:
+    """Use the interpreters of the hosts' environments as a run would, built or not; nothing is built."""
+    install.adopt(hosts, site.project, site.progress)
 
 
 def ask_facts(prep: Preparation) -> None:

@@ -10,8 +10,8 @@ from clusterddp.errors import HelperError
 from clusterddp.facts.dials import DialAttempt
 from clusterddp.facts.host import Facts, python_query
 from clusterddp.facts.network import dials
-from clusterddp.facts.read_facts import read_answer
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import ask, reading_answer
+from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.probes.facts_records import FactsRequest
 from clusterddp.remote.shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
 from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Listening, ListenRequest
@@ -76,11 +76,13 @@ def find_shared_folders(
     def find_marks(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
         request = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
-        answer = read_answer(Marked, host.name, host.call("marked", to_fields(request), timeout=MARK_TIMEOUT))
+        answer = ask(host, "marked", request, Marked, timeout=MARK_TIMEOUT)
         return {name: hosts_seen for name, hosts_seen in answer.folders.items() if name in left[host.name]}
 
     def mark(host: Host) -> list[str]:
-        return [str(name) for name in host.call("mark", mark_request(host), timeout=MARK_TIMEOUT)]
+        answer = host.call("mark", mark_request(host), timeout=MARK_TIMEOUT)
+        with reading_answer(host.name):
+            return [str(name) for name in answer]
 
     try:
         marked = each(hosts, mark)

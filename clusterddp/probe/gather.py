@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from clusterddp.facts.host import Facts
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry
     from clusterddp.runs.cleanup import Orphans
     from clusterddp.runs.view.run_view import RunView
 
@@ -37,8 +36,8 @@ _log = logging.getLogger("clusterddp")
 
 
 def gather_evidence(
-    entries: Sequence[HostEntry],  # the hosts that were to be connected
-    outcomes: Sequence[Outcome[Host]],  # their connections, in the same order
+    connected: Sequence[HostEvidence],  # the hosts that were to be connected, without answers yet
+    hosts: Sequence[Host],  # those of them that are
     needs: Collection[Need[Any]],  # what the checks need
     *,
     workdir: str,  # the folder of the project's code, unless the inventory says another; empty if it was never synced
@@ -48,7 +47,6 @@ def gather_evidence(
     report_bug: ReportBug,
 ) -> Evidence:
     """Ask the connected hosts for what the checks need; the caller adds runs, rehearsal and benchmark."""
-    hosts = [outcome.value for outcome in outcomes if outcome.value]
     look = _guarded(lambda host: facts_of_host(host, fresh=fresh, packages=True), "facts", report_bug)
     outcome_of = {outcome.name: outcome for outcome in each(hosts, look)} if needs else {}
     facts = {name: outcome.value for name, outcome in outcome_of.items() if outcome.value}
@@ -70,7 +68,7 @@ def gather_evidence(
             dialling = pool.submit(
                 collect_or_break, (NETWORK,), lambda: survey_network(with_facts, facts), None, broken, report_bug
             )
-        answers: dict[str, dict[str, Answer]] = {entry.name: {} for entry in entries}
+        answers: dict[str, dict[str, Answer]] = {host.name: {} for host in connected}
         for name, pending in asking.items():
             for outcome in pending.result():
                 answers[outcome.name][name] = Answer(value=outcome.value, error=outcome.reason)
@@ -78,15 +76,13 @@ def gather_evidence(
     finally:  # after Ctrl-C do not wait for hosts that may never answer
         pool.shutdown(wait=False, cancel_futures=True)
     seen = [
-        HostEvidence(
-            entry=entry,
-            error=outcome.error,
-            noise=outcome.value.noise if outcome.value else "",
-            facts=facts.get(entry.name),
-            facts_error=outcome_of[entry.name].reason if entry.name in outcome_of else "",
-            answers=answers[entry.name],
+        replace(
+            host,
+            facts=facts.get(host.name),
+            facts_error=outcome_of[host.name].reason if host.name in outcome_of else "",
+            answers=answers[host.name],
         )
-        for entry, outcome in zip(entries, outcomes, strict=True)
+        for host in connected
     ]
     return Evidence(hosts=tuple(seen), network=dials, broken=tuple(sorted(broken)))
 

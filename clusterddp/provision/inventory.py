@@ -12,7 +12,6 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, InventoryError
 from clusterddp.inventory.trusted import refuse_beside
@@ -20,12 +19,9 @@ from clusterddp.inventory.variables.variable_names import USED
 from clusterddp.inventory.vaulted import replace_values, vaulted_values
 from clusterddp.provision.ansible import CONVERTED_HEADER, environment, program
 
-if TYPE_CHECKING:
-    from clusterddp.project.project import Project
 
-
-def convert(source: Path, project: Project) -> Path:
-    """Convert an inventory to YAML in the project's own folder (mode 0600: it may contain decrypted secrets).
+def convert(source: Path) -> tuple[str, bytes]:
+    """Convert an inventory to YAML; return a name for the file, and its text, which may contain decrypted secrets.
 
     An inventory that is a script is run. Raises ``InventoryError`` if Ansible is not installed, cannot read or decrypt
     it (its own messages are on stderr), or if others could have written a file it would read.
@@ -48,7 +44,7 @@ def convert(source: Path, project: Project) -> Path:
     path = source.resolve()
     name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
     text = _decrypt(done.stdout, source)
-    return project.write(name, f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape") + text)
+    return name, f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape") + text
 
 
 def _decrypt(text: bytes, source: Path) -> bytes:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import ask, ask_list, reading_answer
 from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer, CleanRequest
 from clusterddp.remote.shared.processes.process_records import OrphanedRun, OrphansRequest
-from clusterddp.remote.shared.schema.record import read_record, read_records, to_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from clusterddp.hosts.client import Host
-    from clusterddp.hosts.fanout import Outcome
-    from clusterddp.inventory import HostEntry
+    from clusterddp.hosts.fanout import HostGroup, Outcome
     from clusterddp.remote.shared.environment.environment_records import RemoveAnswer
     from clusterddp.runs.named_workdirs import WorkdirsRemoved
 
@@ -51,51 +47,44 @@ class Orphans:
     processes: tuple[tuple[int, str], ...]
 
 
-def clean(
-    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: str | None, operation: str, *, purge: bool
-) -> list[Cleaned]:
+def clean(hosts: HostGroup, project: str | None, operation: str, *, purge: bool) -> list[Cleaned]:
     """Remove old spools and helpers on every host, or with ``purge`` all ended runs of the project.
 
     ``operation`` is the launcher's name for the host's part: ``clean``, or ``slurm_clean`` on a login host.
     """
 
-    def clean_host(entry: HostEntry) -> Cleaned:
-        request = CleanRequest(hosts=(entry.name,), project=project, purge=purge)
-        answer = host(entry).call(operation, to_fields(request), timeout=TIMEOUT)
-        with reading_answer(entry.name):
-            return Cleaned(host=entry.name, **read_record(CleanAnswer, answer, "answer")._asdict())
+    def clean_host(host: Host) -> Cleaned:
+        request = CleanRequest(hosts=(host.name,), project=project, purge=purge)
+        return Cleaned(host=host.name, **ask(host, operation, request, CleanAnswer, timeout=TIMEOUT)._asdict())
 
-    outcomes = each(entries, clean_host)
+    outcomes = hosts.each(clean_host)
     return [outcome.value or Cleaned(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
 
 
-def preload_server_memory(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> dict[str, int]:
+def preload_server_memory(hosts: HostGroup) -> dict[str, int]:
     """Return the memory of each host's preload server in bytes; hosts without one are left out."""
 
-    def ask(entry: HostEntry) -> int | None:
-        kib = host(entry).call("warm_server", {})
-        with reading_answer(entry.name):
+    def memory_on(host: Host) -> int | None:
+        kib = host.call("warm_server", {})
+        with reading_answer(host.name):
             return None if kib is None else int(kib) << 10
 
-    sizes = {outcome.name: outcome.value for outcome in each(entries, ask)}
+    sizes = {outcome.name: outcome.value for outcome in hosts.each(memory_on)}
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def orphans(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host]) -> list[Outcome[list[Orphans]]]:
+def orphans(hosts: HostGroup) -> list[Outcome[list[Orphans]]]:
     """Return, by host, the processes left over from ended or lost runs."""
 
-    def ask(entry: HostEntry) -> list[Orphans]:
-        answer = host(entry).call("orphans", to_fields(OrphansRequest(hosts=(entry.name,))))
-        with reading_answer(entry.name):
-            runs = read_records(OrphanedRun, answer, "orphans")
+    def orphans_on(host: Host) -> list[Orphans]:
         return [
             Orphans(
-                host=entry.name,
+                host=host.name,
                 run=orphaned.run,
                 known=orphaned.known,
                 processes=tuple((process.pid, process.command) for process in orphaned.processes),
             )
-            for orphaned in runs
+            for orphaned in ask_list(host, "orphans", OrphansRequest(hosts=(host.name,)), OrphanedRun)
         ]
 
-    return each(entries, ask)
+    return hosts.each(orphans_on)

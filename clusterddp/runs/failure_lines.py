@@ -6,9 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
-from clusterddp.hosts.fanout import reading_answer
+from clusterddp.hosts.ask import ask
 from clusterddp.remote.shared.processes.process_records import LastWords, LastWordsRequest
-from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
 from clusterddp.text.folding import cut_in_the_middle
 
@@ -40,9 +39,7 @@ def failure_output(run: Run, failure: Failure) -> list[str]:
         if not spools.get(failure.host):
             return []
         asked = LastWordsRequest(spool=spools[failure.host], start=worker.start, local_rank=worker.local_rank)
-        answer = run.reader(failure.host).call("last_words", to_fields(asked), timeout=TIMEOUT)
-        with reading_answer(failure.host):
-            lines = relevant_lines(read_record(LastWords, answer, "answer").text)
+        lines = relevant_lines(ask(run.reader(failure.host), "last_words", asked, LastWords, timeout=TIMEOUT).text)
     except ClusterddpError:  # no longer available: the verdict says what is known
         return []
     if not lines:

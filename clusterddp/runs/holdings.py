@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
 from clusterddp.hosts.answers import PATHS_LIMIT
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import ask
 from clusterddp.remote.shared.cleanup.cleanup_records import (
     EverythingAnswer,
     EverythingRequest,
@@ -16,12 +16,12 @@ from clusterddp.remote.shared.cleanup.cleanup_records import (
     ShownWorkdir,
     WorkdirHeld,
 )
-from clusterddp.remote.shared.schema.record import read_record, to_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import HostGroup
     from clusterddp.inventory import HostEntry
     from clusterddp.project.project import Project
 
@@ -54,16 +54,15 @@ class EverythingRemoved:
     error: str = ""
 
 
-def list_holdings(entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project) -> list[Holdings]:
+def list_holdings(hosts: HostGroup, project: Project) -> list[Holdings]:
     """Return what each host holds."""
 
-    def ask(entry: HostEntry) -> Holdings:
-        request = HoldingsRequest(workdir=_workdir(entry, project))
-        answer = host(entry).call("holdings", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
-        with reading_answer(entry.name):
-            return Holdings(host=entry.name, **read_record(HoldingsAnswer, answer, "answer")._asdict())
+    def list_on(host: Host) -> Holdings:
+        request = HoldingsRequest(workdir=_workdir(host.entry, project))
+        answer = ask(host, "holdings", request, HoldingsAnswer, timeout=TIMEOUT, limit=PATHS_LIMIT)
+        return Holdings(host=host.name, **answer._asdict())
 
-    outcomes = each(entries, ask)
+    outcomes = hosts.each(list_on)
     return [outcome.value or Holdings(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
 
 
@@ -76,20 +75,17 @@ def refuse_live(shown: Sequence[Holdings]) -> None:
             raise RunError(message, remedy=f"`clusterddp stop {run}` ends it")
 
 
-def remove(
-    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, shown: Sequence[Holdings]
-) -> list[EverythingRemoved]:
+def remove(hosts: HostGroup, project: Project, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
     """Remove the workdirs that ``shown`` lists for each host, and all state folders of this account."""
     listed_workdirs = {host_holdings.host: host_holdings.workdirs for host_holdings in shown if not host_holdings.error}
 
-    def remove_on_host(entry: HostEntry) -> EverythingRemoved:
-        workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in listed_workdirs[entry.name])
-        request = EverythingRequest(workdir=_workdir(entry, project), shown=workdirs)
-        answer = host(entry).call("remove_everything", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
-        with reading_answer(entry.name):
-            return EverythingRemoved(host=entry.name, **read_record(EverythingAnswer, answer, "answer")._asdict())
+    def remove_on_host(host: Host) -> EverythingRemoved:
+        workdirs = tuple(ShownWorkdir(path=folder.path, ident=folder.ident) for folder in listed_workdirs[host.name])
+        request = EverythingRequest(workdir=_workdir(host.entry, project), shown=workdirs)
+        answer = ask(host, "remove_everything", request, EverythingAnswer, timeout=TIMEOUT, limit=PATHS_LIMIT)
+        return EverythingRemoved(host=host.name, **answer._asdict())
 
-    outcomes = each([entry for entry in entries if entry.name in listed_workdirs], remove_on_host)
+    outcomes = hosts.only(listed_workdirs).each(remove_on_host)
     return [outcome.value or EverythingRemoved(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
 
 

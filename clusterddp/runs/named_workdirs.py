@@ -6,20 +6,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.answers import PATHS_LIMIT
-from clusterddp.hosts.fanout import each, reading_answer
-from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.hosts.ask import ask
 from clusterddp.remote.shared.workdir.named_workdir_records import (
+    NamedWorkdirs,
     NamedWorkdirsRequest,
+    RemoveWorkdirsAnswer,
     RemoveWorkdirsRequest,
-    read_named_workdirs,
-    read_remove_answer,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clusterddp.hosts.client import Host
-    from clusterddp.inventory import HostEntry
+    from clusterddp.hosts.fanout import HostGroup
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.workdir.named_workdir_records import NamedWorkdir
 
@@ -48,22 +47,19 @@ class WorkdirsRemoved:
     error: str = ""
 
 
-def list_workdirs(
-    entries: Sequence[HostEntry], host: Callable[[HostEntry], Host], project: Project, notify: Callable[[str], None]
-) -> list[WorkdirBeside]:
+def list_workdirs(hosts: HostGroup, project: Project, notify: Callable[[str], None]) -> list[WorkdirBeside]:
     """Return the folders on all hosts that answer; send the errors of the others to ``notify``."""
     if not project.known_id:  # the project never had a workdir
         return []
     workdir = project.workdir
 
-    def ask(entry: HostEntry) -> list[tuple[str, WorkdirBeside]]:
-        request = NamedWorkdirsRequest(entry.workdir or workdir)
-        answer = host(entry).call("workdirs_beside", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
-        with reading_answer(entry.name):
-            return [_convert(entry.name, folder) for folder in read_named_workdirs(answer).folders]
+    def list_on(host: Host) -> list[tuple[str, WorkdirBeside]]:
+        request = NamedWorkdirsRequest(host.entry.workdir or workdir)
+        answer = ask(host, "workdirs_beside", request, NamedWorkdirs, timeout=TIMEOUT, limit=PATHS_LIMIT)
+        return [_convert(host.name, folder) for folder in answer.folders]
 
     folders: dict[str, WorkdirBeside] = {}
-    for outcome in each(entries, ask):
+    for outcome in hosts.each(list_on):
         for identity, folder in outcome.value or ():
             shared = folders.get(identity)
             folders[identity] = replace(folder, hosts=(*shared.hosts, *folder.hosts)) if shared else folder
@@ -85,8 +81,7 @@ def _convert(host: str, folder: NamedWorkdir) -> tuple[str, WorkdirBeside]:
 
 
 def remove(
-    entries: Sequence[HostEntry],
-    host: Callable[[HostEntry], Host],
+    hosts: HostGroup,
     workdir: str,
     folders: Sequence[WorkdirBeside],
     stopped: Sequence[str] = (),
@@ -96,15 +91,12 @@ def remove(
     ``stopped``: runs that were ended just before.
     """
 
-    def remove_on_host(entry: HostEntry) -> WorkdirsRemoved:
-        paths = tuple(folder.path for folder in folders if entry.name == folder.hosts[0])
-        request = RemoveWorkdirsRequest(workdir=entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
-        answer = host(entry).call("remove_workdirs", to_fields(request), timeout=TIMEOUT, limit=PATHS_LIMIT)
-        with reading_answer(entry.name):
-            result = read_remove_answer(answer)
+    def remove_on_host(host: Host) -> WorkdirsRemoved:
+        paths = tuple(folder.path for folder in folders if host.name == folder.hosts[0])
+        request = RemoveWorkdirsRequest(workdir=host.entry.workdir or workdir, paths=paths, stopped=tuple(stopped))
+        result = ask(host, "remove_workdirs", request, RemoveWorkdirsAnswer, timeout=TIMEOUT, limit=PATHS_LIMIT)
         kept = tuple((folder.path, folder.why) for folder in result.kept)
-        return WorkdirsRemoved(host=entry.name, removed=result.removed, bytes=result.bytes, kept=kept)
+        return WorkdirsRemoved(host=host.name, removed=result.removed, bytes=result.bytes, kept=kept)
 
-    names = {folder.hosts[0] for folder in folders}
-    outcomes = each([entry for entry in entries if entry.name in names], remove_on_host)
+    outcomes = hosts.only({folder.hosts[0] for folder in folders}).each(remove_on_host)
     return {end.name: end.value or WorkdirsRemoved(host=end.name, error=str(end.error)) for end in outcomes}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.remote.shared.run.stop_records import read_stop_answer
 from clusterddp.remote.shared.text.counted import counted
+
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.run.stop_records import StopAnswer
 
 
 class Survivor(NamedTuple):
@@ -58,9 +60,9 @@ class Proof:
         return f"{line}, {'' if self.gpus is None else 'no GPU held, '}proved empty"
 
 
-def read(host: str, answer: object) -> Proof:
-    """Decode a host's answer to the operation ``stop``, which covers all attempts."""
-    nodes = read_stop_answer(answer).nodes
+def of_answer(host: str, answer: StopAnswer) -> Proof:
+    """Return the proof in a host's answer to the operation ``stop``, which covers all attempts."""
+    nodes = answer.nodes
     left = [process for node in nodes for process in node.survivors]
     return Proof(
         host=host,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.errors import UnreachableError, UsageError
-from clusterddp.hosts.fanout import Outcome, T, each, reading_answer, values
+from clusterddp.hosts.ask import reading_answer
+from clusterddp.hosts.fanout import Outcome, T, each, values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.logs.renderers import lines

@@ -14,7 +14,7 @@ from clusterddp.remote.shared.shell.command_records import ExecEnd, ExecOutput, 
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
-    from clusterddp.inventory import HostEntry
+    from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.wire.frames import Frame
 
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL; short, as such a command has no checkpoint to save
@@ -38,16 +38,17 @@ class Command:
         if "\0" in "".join((*self.argv, self.shell or "")):
             raise UsageError("a command holds no NUL bytes", remedy="pass it by a file")
 
-    def args(self, entry: HostEntry, workdir: str, subfolder: str) -> dict[str, Any]:
+    def args(self, host: Host, workdir: str, subfolder: str) -> dict[str, Any]:
         """The arguments of the operation ``exec`` on a host."""
-        place = None if self.bare else worker_place(entry, workdir, subfolder)
+        place = None if self.bare else worker_place(host, workdir, subfolder)
         return to_fields(
             ExecRequest(argv=self.argv, shell=self.shell, place=place, timeout=self.timeout, grace=self.grace)
         )
 
 
-def worker_place(entry: HostEntry, workdir: str, subfolder: str) -> WorkerPlace:
+def worker_place(host: Host, workdir: str, subfolder: str) -> WorkerPlace:
     """Where a command runs on a host as a worker would."""
+    entry = host.entry
     job = PythonQuery(setup=tuple(entry.setup), env=dict(entry.env), python=entry.python, workdir=workdir)
     return WorkerPlace(job=job, host=entry.name, subfolder=subfolder)
 

@@ -18,12 +18,11 @@ from clusterddp.remote.shared.shell.command_records import ExecInput
 from clusterddp.shell.command import Command, Executed, end_frame, output_frame, read_end, unreached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from typing_extensions import Self
 
-    from clusterddp.hosts.client import Host
-    from clusterddp.inventory import HostEntry
+    from clusterddp.hosts.fanout import HostGroup
     from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Position
@@ -36,14 +35,13 @@ _END_TIMEOUT = 10.0  # seconds beyond the grace in which a host must report that
 class Execution:
     """A running command; read ``events`` to the end, then ``results``. Close it, or use it as a context manager.
 
-    ``open_host`` connects a host and is called in one thread per host. ``workdirs`` is by host; the command runs in
+    ``hosts`` are connected in one thread each. ``workdirs`` is by host; the command runs in
     their ``subfolder``. ``given`` is its input, the same for each host; None for empty input.
     """
 
     def __init__(
         self,
-        entries: Sequence[HostEntry],
-        open_host: Callable[[HostEntry], Host],
+        hosts: HostGroup,
         command: Command,
         *,
         workdirs: Mapping[str, str],
@@ -52,8 +50,8 @@ class Execution:
     ) -> None:
         self.command = command
         self.results: dict[str, Executed] = {}
-        self._entries = {entry.name: entry for entry in entries}
-        self._open_host, self._workdirs, self._subfolder = open_host, workdirs, subfolder
+        self._entries = {entry.name: entry for entry in hosts.entries}
+        self._connect, self._workdirs, self._subfolder = hosts.connect, workdirs, subfolder
         self._input = SharedInput(given) if given else None
         self._outgoing = {name: Outgoing() for name in self._entries}
         self._connecting = threading.Semaphore(MAX_AT_ONCE)
@@ -125,8 +123,8 @@ class Execution:
         with self._connecting:
             if self._stopping.is_set():
                 raise UnreachableError(name, "was not reached before the command was ended")
-            host = self._open_host(entry)
-        args = self.command.args(host.entry, self._workdirs[name], self._subfolder)
+            host = self._connect(entry)
+        args = self.command.args(host, self._workdirs[name], self._subfolder)
         frames = host.stream("exec", args, outgoing)
         threading.Thread(target=self._send_input, args=(outgoing,), name=f"input {name}", daemon=True).start()
         offsets: dict[str, int] = {}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HostError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import Limit
-from clusterddp.hosts.fanout import reading_answer
-from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.user_files.file_records import Pushed, PushRequest, read_push_check
+from clusterddp.hosts.ask import reading_answer
+from clusterddp.remote.shared.schema.record import read_record, to_fields
+from clusterddp.remote.shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.sync_records import read_unless_changed
 from clusterddp.sync.send_code import turns
@@ -119,7 +119,7 @@ class _HostPush:
         chunks = dict.fromkeys(chunk for entry in files for chunk in self._uploads.chunks(entry))
         answer = self.host.upload("push_check", to_fields(self.order), pieces, limit=Limit.of_files(len(chunks)))
         with reading_answer(self.name):
-            check = read_push_check(answer)
+            check = read_record(PushCheck, answer, "answer")
         self.folder, self.shared, self.done = check.root, check.shared, check.ready
         lacking = set(check.lacking)
         self._lacking = tuple(chunk for chunk in chunks if chunk.digest in lacking)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import PATHS_LIMIT, Limit
-from clusterddp.hosts.fanout import reading_answer
+from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.chunk_stream import bundles_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
@@ -25,7 +25,6 @@ from clusterddp.remote.shared.workdir.sync_records import (
     SyncRequest,
     WorkdirState,
     read_unless_changed,
-    read_workdir_state,
 )
 from clusterddp.sync.earlier_manifest import Bases, compare, contents_of
 from clusterddp.sync.result import Changes, HostSync, KeptFile, StandingData, SyncResult, refuse_conflicts
@@ -115,14 +114,12 @@ def workdirs_as_they_are(hosts: Sequence[Host], *, workdir: str, name: str = "")
     ``digest`` is empty if the code was not put there by a sync, or was changed since.
     """
 
-    def ask(host: Host) -> HostSync:
+    def state_on(host: Host) -> HostSync:
         order = SyncRequest(workdir=host.entry.workdir or workdir, digest="", name=name)
-        answer = host.call("workdir_state", to_fields(order), timeout=_STATE_TIMEOUT, limit=PATHS_LIMIT)
-        with reading_answer(host.name):
-            state = read_workdir_state(answer)
+        state = ask(host, "workdir_state", order, WorkdirState, timeout=_STATE_TIMEOUT, limit=PATHS_LIMIT)
         return HostSync(name=host.name, workdir=state.workdir, digest=state.digest, notices=_notices_of(state))
 
-    return tuple(fanout.values(fanout.each(hosts, ask)))
+    return tuple(fanout.values(fanout.each(hosts, state_on)))
 
 
 class Sharing(Protocol):
@@ -162,11 +159,11 @@ class _HostSync:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has everything."""
-        answer = self.host.call("workdir_state", to_fields(self.order), timeout=_STATE_TIMEOUT, limit=self._limit)
+        state = ask(self.host, "workdir_state", self.order, WorkdirState, timeout=_STATE_TIMEOUT, limit=self._limit)
         self._first_changes = self._first_changes or self.changes
         self.result, self._standing_versions, self.conflicts, self.undecided = None, {}, (), False
         with reading_answer(self.name):
-            self._read_state(read_workdir_state(answer))
+            self._read_state(state)
 
     def _read_state(self, state: WorkdirState) -> None:
         """Compute from a host's answer what to send; or set ``result``, if it has everything."""

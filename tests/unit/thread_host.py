@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
-from clusterddp.hosts.answers import DEFAULT_LIMIT, Limit, read_answer
+from clusterddp.hosts.answers import DEFAULT_LIMIT, Limit, parse_answer
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.helper.request import Request
@@ -69,7 +69,7 @@ class ThreadHost:
 
         threading.Thread(target=write, daemon=True).start()
         *_, last = self.stream(op, args, outgoing)
-        return read_answer(last.body, limit)
+        return parse_answer(last.body, limit)
 
     def stream(
         self, op: str, args: Mapping[str, Any], outgoing: Outgoing, *, limit: Limit = DEFAULT_LIMIT

@@ -29,7 +29,7 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
         opened = cluster.host(entry.name)
         if entry.environment and not bare and not run:
             install.ensure([opened], cluster.project, cluster.notify, cluster.progress)
-        place = None if bare else worker_place(opened.entry, workdir, cluster.project.subfolder)
+        place = None if bare else worker_place(opened, workdir, cluster.project.subfolder)
         return run_shell(opened, place, spool)
 
 

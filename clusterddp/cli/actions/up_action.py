@@ -150,7 +150,7 @@ def _convert_foreign(path: Path, project: Project) -> Path:
             raise
         if notice := config_notice(path):
             say(notice)
-        converted_path = convert(path, project)
+        converted_path = project.write(*convert(path))  # mode 0600: it may contain decrypted secrets
         say(f"{path} is read by ansible-inventory; what it says stands in {short_path(converted_path)}")
         return converted_path
     except InventoryError:

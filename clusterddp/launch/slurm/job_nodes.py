@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import ask_list, reading_answer
+from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.login_host import login_entry, step_command
-from clusterddp.remote.shared.schema.record import read_records, to_fields
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
     ArrivedRequest,
@@ -104,9 +105,9 @@ class JobNodes:
     def _script_report(self, run: str) -> SubmittedRun:
         """Return what the job's script has recorded on its node; raises HelperError if it has recorded nothing yet."""
         host = self.first()
-        answer = host.call("slurm_runs", to_fields(RunsRequest(run=run)))
+        recorded = ask_list(host, "slurm_runs", RunsRequest(run=run), SubmittedRun)
         with reading_answer(host.name):
-            return read_records(SubmittedRun, answer, "submitted")[0]
+            return recorded[0]
 
     def order_stop(self, run: str, reason: str, grace: float) -> bool:
         """Order the run to end; return whether the node of its script received the order."""

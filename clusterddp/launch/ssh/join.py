@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.environments import install
 from clusterddp.errors import PlanError, RunError, SyncError
 from clusterddp.facts.gpu_assignment import worker_count
-from clusterddp.hosts.fanout import reading_answer
+from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.launch import option_values, preflight
 from clusterddp.launch.make_plan import LOOPBACK
 from clusterddp.launch.options import RunOptions
@@ -24,7 +24,7 @@ from clusterddp.probe.gather import survey_network
 from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import read_record, record_in, to_fields
+from clusterddp.remote.shared.schema.record import record_in, to_fields
 from clusterddp.remote.shared.supervisor.start_records import (
     Claimed,
     ClaimRequest,
@@ -176,10 +176,8 @@ def _try_join(
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
         (node,) = with_threads([node], facts, plan.settings.env)
-        answer = guide.call("claim", to_fields(ClaimRequest(spool=spool, member=len(plan.peers))))
-        with reading_answer(guide.name):
-            claimed = read_record(Claimed, answer, "claim").claimed
-        if not claimed:
+        claim = ClaimRequest(spool=spool, member=len(plan.peers))
+        if not ask(guide, "claim", claim, Claimed).claimed:
             raise _OthersJoinError(plan.run)
         ready = invited.ready._replace(peers=addresses)
         spools[host.name], control = _start_and_commit(host, joined_plan(plan, node), invited, ready)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
-from clusterddp.hosts.fanout import Outcome, each, reading_answer, values
+from clusterddp.hosts.ask import ask, reading_answer
+from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.run.spool_records import Ready
-from clusterddp.remote.shared.run.stop_records import StopRequest
+from clusterddp.remote.shared.run.stop_records import StopAnswer, StopRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.supervisor.start_records import (
     CommitRequest,
@@ -126,9 +127,8 @@ class Ssh:
 
         def stop(entry: HostEntry) -> Proof:
             order = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
-            answer = cluster.host(entry.name).call("stop", to_fields(order), timeout=grace + STOP_SLACK)
-            with reading_answer(entry.name):
-                return proof.read(entry.name, answer)
+            answer = ask(cluster.host(entry.name), "stop", order, StopAnswer, timeout=grace + STOP_SLACK)
+            return proof.of_answer(entry.name, answer)
 
         outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], stop)
         missing = [name for name in hosts if name not in {outcome.name for outcome in outcomes}]
@@ -230,11 +230,9 @@ def start_node(
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
     """Let the agents start; raises HostError if a host's supervisor has already ended."""
-    requests = {name: to_fields(CommitRequest(spool=spool, ready=ready)) for name, spool in spools.items()}
-    outcomes = each(hosts, lambda host: host.call("commit", requests[host.name], timeout=30))
-    for host, answer in zip(hosts, values(outcomes), strict=True):
-        with reading_answer(host.name):
-            node = read_record(CommittedNode, answer, "node")
+    requests = {name: CommitRequest(spool=spool, ready=ready) for name, spool in spools.items()}
+    outcomes = each(hosts, lambda host: ask(host, "commit", requests[host.name], CommittedNode, timeout=30))
+    for host, node in zip(hosts, values(outcomes), strict=True):
         if not node.alive:
             reason = (node.exit and node.exit.reason) or "it left no record"
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")

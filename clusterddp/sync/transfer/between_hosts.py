@@ -19,7 +19,8 @@ from clusterddp.errors import ClusterddpError, HostError, PlanError
 from clusterddp.facts import network
 from clusterddp.facts.host import Addresses
 from clusterddp.hosts.answers import PATHS_LIMIT
-from clusterddp.hosts.fanout import each, reading_answer
+from clusterddp.hosts.ask import reading_answer
+from clusterddp.hosts.fanout import each
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import to_fields

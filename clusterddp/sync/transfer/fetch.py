@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, SyncError
 from clusterddp.hosts.answers import PATHS_LIMIT, Limit
-from clusterddp.hosts.fanout import reading_answer
+from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullRequest, read_pull_list
+from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullList, PullRequest
 from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming
 from clusterddp.remote.shared.wire.chunks import Chunk, chunk_spans, chunks_of, is_content
 from clusterddp.remote.shared.workdir.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down
@@ -45,9 +45,8 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
     Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
     order = PullRequest(workdir=workdir, path=path, run=run)
-    answer = host.call("pull_list", to_fields(order), timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
+    found = ask(host, "pull_list", order, PullList, timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
     with reading_answer(host.name):
-        found = read_pull_list(answer)
         entries = checked_together([_checked_entry(values) for values in found.entries])
         return Listing(
             exists=found.there,
@@ -63,9 +62,8 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
 
 def exists(host: Host, workdir: str, path: str) -> bool:
     """Whether a host has anything at a path."""
-    answer = host.call("pull_list", to_fields(PullRequest(workdir=workdir, path=path, look=True)), limit=PATHS_LIMIT)
-    with reading_answer(host.name):
-        return read_pull_list(answer).there
+    order = PullRequest(workdir=workdir, path=path, look=True)
+    return ask(host, "pull_list", order, PullList, limit=PATHS_LIMIT).there
 
 
 def _checked_entry(values: Any) -> Entry:

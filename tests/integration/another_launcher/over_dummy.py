@@ -6,10 +6,12 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.hosts.fanout import Outcome, each, reading_answer
+from clusterddp.hosts.ask import ask
+from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.launch.launcher import FileQuery, HostQuery, Launcher, LentHosts
 from clusterddp.launch.plan_run import plan_run
 from clusterddp.launch.ssh.over_ssh import launch
+from clusterddp.remote.shared.run.stop_records import StopAnswer, StopRequest
 from clusterddp.runs import proof
 from clusterddp.runs.node_answers import ALL, Wanted, query_nodes
 from clusterddp.runs.run import Run
@@ -90,10 +92,9 @@ class Dummy:
         CALLS.append("cancel")
 
         def one(entry: HostEntry) -> Proof:
-            order = {"run": run, "hosts": [entry.name], "grace": grace, "reason": reason}
-            answer = cluster.host(entry.name).call("stop", order, timeout=grace + 60)
-            with reading_answer(entry.name):
-                return proof.read(entry.name, answer)
+            order = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
+            answer = ask(cluster.host(entry.name), "stop", order, StopAnswer, timeout=grace + 60)
+            return proof.of_answer(entry.name, answer)
 
         asked = [entry for entry in cluster.inventory.nodes if entry.name in hosts]
         return [outcome.get() for outcome in each(asked, one)]

@@ -15,10 +15,10 @@ def opened(entry: Any) -> Any:
     if entry.name == "local0":
         raise UnreachableError(entry.name, "no answer")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise HelperError(entry.name, "no process is left")
 
-    return SimpleNamespace(call=fail)
+    return SimpleNamespace(name=entry.name, call=fail)
 
 
 def test_a_host_that_cannot_tell_what_is_left_there_is_not_taken_for_an_empty_one() -> None:

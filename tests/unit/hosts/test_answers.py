@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.hosts.answers import MAX_MEMORY, PATHS_LIMIT, Limit, memory_cost, read_answer
+from clusterddp.hosts.answers import MAX_MEMORY, PATHS_LIMIT, Limit, memory_cost, parse_answer
 from clusterddp.remote.shared.schema.json_text import to_json
 
 ANY: st.SearchStrategy[Any] = st.recursive(
@@ -22,7 +22,7 @@ ANY: st.SearchStrategy[Any] = st.recursive(
 @given(value=ANY)
 def test_whatever_is_read_can_be_written(value: Any) -> None:
     try:
-        found = read_answer(to_json(value).encode())
+        found = parse_answer(to_json(value).encode())
     except ValueError as error:  # two keys that differed by what cannot be written
         assert "twice" in str(error)  # noqa: PT017 - most values raise nothing
         return
@@ -40,27 +40,27 @@ def test_whatever_is_read_can_be_written(value: Any) -> None:
     ],
 )
 def test_half_of_a_pair_of_surrogates_is_replaced(text: bytes, value: Any) -> None:
-    assert read_answer(text) == value
+    assert parse_answer(text) == value
 
 
 def test_names_of_files_keep_their_bytes_and_nothing_else() -> None:
-    assert read_answer(rb'["a\udcff"]', PATHS_LIMIT) == ["a\udcff"]
+    assert parse_answer(rb'["a\udcff"]', PATHS_LIMIT) == ["a\udcff"]
     for other in (rb'["\ud800"]', rb'["a\udfff"]', rb'{"\udc7f": 1}'):
         with pytest.raises(ValueError, match="half of a character"):
-            read_answer(other, PATHS_LIMIT)
+            parse_answer(other, PATHS_LIMIT)
 
 
 @pytest.mark.parametrize("text", ['"ü"'.encode(), b"\xff", b"", b"[", b"[1] 2", b"NaN", b"[" * 40 + b"]" * 40])
 def test_what_no_helper_writes_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        read_answer(text)
+        parse_answer(text)
 
 
 def test_what_would_take_too_much_is_refused_before_it_is_read() -> None:
     lists = b"[" + b"[]," * 400_000 + b"0]"
     with pytest.raises(ValueError, match=r"its answer would take \d+ MiB of memory; 64 MiB are its limit"):
-        read_answer(lists)
-    assert len(read_answer(lists, Limit(memory=memory_cost(lists)))) == 400_001
+        parse_answer(lists)
+    assert len(parse_answer(lists, Limit(memory=memory_cost(lists)))) == 400_001
 
 
 def test_large_clusters_and_folders_are_within_their_limits() -> None:

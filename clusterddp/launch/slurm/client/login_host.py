@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError, InventoryError, UsageError
-from clusterddp.hosts.fanout import reading_answer
+from clusterddp.hosts.ask import ask, ask_list, reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.answers import (
     ACCOUNTING_FORMAT,
@@ -19,19 +19,19 @@ from clusterddp.launch.slurm.client.answers import (
     read_queue,
     read_scontrol_line,
 )
-from clusterddp.remote.shared.schema.record import read_records, to_fields
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.slurm.job_record import JOB_ID, SubmittedRun
 from clusterddp.remote.shared.slurm.login_records import (
     BroadcastRequest,
     CollectRequest,
+    CommandAnswer,
     CommandRequest,
     EndRequest,
     OrderedStop,
     RunsRequest,
     RunToSubmit,
+    StopCount,
     SubmitRequest,
-    read_command_answer,
-    read_stop_count,
 )
 
 if TYPE_CHECKING:
@@ -157,16 +157,12 @@ class LoginHost:
 
     def runs(self, prefix: str) -> list[SubmittedRun]:
         """Return the runs submitted there whose ids begin with this prefix."""
-        answer = self.host.call("slurm_runs", to_fields(RunsRequest(run=prefix)))
-        with reading_answer(self.host.name):
-            return list(read_records(SubmittedRun, answer, "submitted"))
+        return list(ask_list(self.host, "slurm_runs", RunsRequest(run=prefix), SubmittedRun))
 
     def order_stop(self, run: str, reason: str, grace: float) -> int:
         """Order a run to end; the number of its nodes that have a spool."""
         order = OrderedStop(run=run, reason=reason, grace=grace)
-        answer = self.host.call("slurm_stop", to_fields(order))
-        with reading_answer(self.host.name):
-            return read_stop_count(answer).spools
+        return ask(self.host, "slurm_stop", order, StopCount).spools
 
     def collect(self, run: str, job: str, nodes: Sequence[str]) -> dict[str, str]:
         """Fetch a run's files from nodes that share no folder; for each node that failed, why."""
@@ -187,7 +183,7 @@ class LoginHost:
     def _read_ended(self, answer: Any, program: str) -> tuple[int, str, str]:
         """Return a command's exit status, stdout and stderr; raises HelperError if it did not end in time."""
         with reading_answer(self.host.name):
-            ended = read_command_answer(answer)
+            ended = read_record(CommandAnswer, answer, "answer")
         if ended.status is None:
             raise HelperError(self.host.name, f"{program} did not end in time: Slurm's controller may be down")
         return ended.status, ended.out, ended.err

@@ -3,7 +3,7 @@
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import field, many, read_record, record
+from ..schema.record import field, many, record
 from .spool_records import LeftProcess
 
 
@@ -41,8 +41,3 @@ class StopAnswer(NamedTuple):
 def stop_answer(nodes: Tuple[NodeProof, ...]) -> StopAnswer:
     """Return the answer of a host with these nodes."""
     return StopAnswer(nodes, proved_empty=not any(node.survivors or node.unknown for node in nodes))
-
-
-def read_stop_answer(data: Any) -> StopAnswer:
-    """Read a host's answer; raises DamagedError."""
-    return read_record(StopAnswer, data, "stop")

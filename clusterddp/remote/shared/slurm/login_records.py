@@ -117,13 +117,3 @@ class ArrivedRequest(NamedTuple):
 def read_run_to_submit(data: Any) -> RunToSubmit:
     """Read a run to submit from its JSON object; raises DamagedError."""
     return read_record(RunToSubmit, data, "submission")
-
-
-def read_stop_count(data: Any) -> StopCount:
-    """Read the answer to ``slurm_stop`` from its JSON object; raises DamagedError."""
-    return read_record(StopCount, data, "answer")
-
-
-def read_command_answer(data: Any) -> CommandAnswer:
-    """Read what a Slurm command gave from its JSON object; raises DamagedError."""
-    return read_record(CommandAnswer, data, "answer")

@@ -3,7 +3,7 @@
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import bulk, by_key, field, read_record, record
+from ..schema.record import bulk, by_key, field, record
 
 
 @record
@@ -37,11 +37,6 @@ class Pushed(NamedTuple):
     sent: int = field(Fields.number)  # files that were put in place
 
 
-def read_push_check(data: Any) -> PushCheck:
-    """Read a host's answer; raises DamagedError."""
-    return read_record(PushCheck, data, "push")
-
-
 @record
 class PullRequest(NamedTuple):
     """A question for the files below a path, or for those of a workdir that are new since a run's start."""
@@ -73,8 +68,3 @@ class ChunksWanted(NamedTuple):
     root: str = field(Fields.text)
     chunks: Sequence[Any] = bulk(Fields.long_list)  # ``[path, offset, bytes]`` each
     compress: bool = field(Fields.flag)
-
-
-def read_pull_list(data: Any) -> PullList:
-    """Read a host's answer; raises DamagedError."""
-    return read_record(PullList, data, "pull")

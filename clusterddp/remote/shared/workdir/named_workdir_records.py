@@ -1,10 +1,10 @@
 """The requests and answers of the operations that list the ``--workdir NAME`` folders on a host, and remove them."""
 
-from typing import Any, NamedTuple, Tuple
+from typing import NamedTuple, Tuple
 
 from ..cleanup.cleanup_records import PathLeft
 from ..schema.fields import Fields
-from ..schema.record import field, many, read_record, record
+from ..schema.record import field, many, record
 
 
 @record
@@ -48,13 +48,3 @@ class RemoveWorkdirsAnswer(NamedTuple):
     removed: Tuple[str, ...] = field(Fields.texts)  # paths
     bytes: int = field(Fields.number)  # the disk space they took
     kept: Tuple[PathLeft, ...] = field(many(PathLeft))
-
-
-def read_named_workdirs(data: Any) -> NamedWorkdirs:
-    """Read a host's answer; raises DamagedError."""
-    return read_record(NamedWorkdirs, data, "answer")
-
-
-def read_remove_answer(data: Any) -> RemoveWorkdirsAnswer:
-    """Read a host's answer; raises DamagedError."""
-    return read_record(RemoveWorkdirsAnswer, data, "answer")

@@ -119,11 +119,6 @@ class HostChanged(NamedTuple):
     conflicts: Sequence[str] = bulk(Fields.long_texts, default=())  # paths on which the user has to decide first
 
 
-def read_workdir_state(data: Any) -> WorkdirState:
-    """Read a host's answer; raises DamagedError."""
-    return read_record(WorkdirState, data, "workdir")
-
-
 def read_unless_changed(kind: Type[T], data: Any) -> Optional[T]:
     """Read a host's answer, a record of class ``kind``; None where it has changed meanwhile. Raises DamagedError."""
     changed = Fields(data).there("missing")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from clusterddp.errors import HelperError
-from clusterddp.remote.shared.workdir.named_workdir_records import NamedWorkdir, read_named_workdirs, read_remove_answer
+from clusterddp.remote.shared.schema.record import read_record
+from clusterddp.remote.shared.workdir.named_workdir_records import NamedWorkdir, NamedWorkdirs, RemoveWorkdirsAnswer
 from clusterddp.remote.workdir import other_workdirs
 from clusterddp.sync.send_code import sync
 from tests.unit.sync_help import FakeHost, FakeRequest, content, push, tree_of, write
@@ -42,7 +43,7 @@ def paths(host: FakeHost) -> list[str]:
 
 
 def listed(host: FakeHost) -> tuple[NamedWorkdir, ...]:
-    return read_named_workdirs(asked(host, other_workdirs.workdirs_beside)).folders
+    return read_record(NamedWorkdirs, asked(host, other_workdirs.workdirs_beside), "answer").folders
 
 
 def test_a_named_folder_has_the_code_alone_and_is_kept(root: Path, host: FakeHost) -> None:
@@ -80,7 +81,7 @@ def test_a_folder_is_removed_whole_but_not_under_a_live_run(root: Path, host: Fa
     first, second = named(root, host, "a"), named(root, host, "b")
     both = {"paths": [str(first), str(second), str(host.workdir)], "stopped": []}
     with host.live_run("r1", second):
-        done = read_remove_answer(asked(host, other_workdirs.remove_workdirs, **both))
+        done = read_record(RemoveWorkdirsAnswer, asked(host, other_workdirs.remove_workdirs, **both), "answer")
     assert done.removed == (str(first),)
     assert done.kept == ((str(second), "run r1 is live there"),)
     assert paths(host) == [str(second)]
