@@ -38,9 +38,11 @@ def owner(project: Project) -> Requester:
 
 
 def attach(site: Site, view: RunView) -> Run:
-    """Return the run that a view is of."""
-    spools = current_spools(view, site.inventory)
-    return Run(site, view.run, view.attempt, spools, view.record, view.spools, live=view.live)
+    """Return a handle of a view's run: it can ask the hosts about the run, stop it and follow it."""
+    last_spools = current_spools(view, site.inventory)  # of the last attempt, by host
+    return Run(
+        site, view.run, view.attempt, spools=last_spools, record=view.record, attempts=view.spools, live=view.live
+    )
 
 
 def find(site: Site, reference: str | None = None, *, reading: bool = True) -> RunView:

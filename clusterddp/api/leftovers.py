@@ -40,7 +40,7 @@ def down(
     folders_removed = named_workdirs.remove(hosts, site.project.workdir, workdirs, list(proofs))
     removed = removal.remove(hosts, environments)
     cleaned = [
-        replace(cleaned, beside=folders_removed.get(cleaned.host), environments=removed.get(cleaned.host))
+        replace(cleaned, named_workdirs=folders_removed.get(cleaned.host), environments=removed.get(cleaned.host))
         for one in launcher.launchers(site)
         for cleaned in cleanup.clean(
             HostGroup(one.hosts_with_files(site), site.connections.open),

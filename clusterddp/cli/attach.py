@@ -95,8 +95,8 @@ def attach(
 
 def _why_unwritable(error: OSError) -> str:
     """Return the message for an error of writing to stdout."""
-    gone = isinstance(error, BrokenPipeError)
-    return "the reader of the output is gone" if gone else f"the output cannot be written ({error.strerror})"
+    has_reader_left = isinstance(error, BrokenPipeError)
+    return "the reader of the output is gone" if has_reader_left else f"the output cannot be written ({error.strerror})"
 
 
 def _write_result(result: Path, run: Run) -> None:

@@ -56,14 +56,14 @@ def _rows_of_host(host: Cleaned, finish: str) -> list[DownRow]:
         return [DownRow(host.host, FAILED, None, f"{error}; {finish}")]
     counts = ((host.spools, "spool"), (host.run_dirs, "run dir"), (host.helpers, "helper"), (host.warm, "warm server"))
     removed = ", ".join(counted(int(count), what) for count, what in counts if count)
-    gone = "; nothing of clusterddp is left" if host.gone else ""
+    gone = "; nothing of clusterddp is left" if host.nothing_left else ""
     rows = [DownRow(host.host, REMOVED, host.bytes or None, f"{removed}{gone}")] if removed else []
-    if host.beside:
-        folders = ", ".join(host.beside.removed)
-        rows += [DownRow(host.host, REMOVED, host.beside.bytes, folders)] if folders else []
-        rows += [DownRow(host.host, FAILED, None, f"{path}: {why}") for path, why in host.beside.kept]
-        if host.beside.error:
-            rows.append(DownRow(host.host, FAILED, None, f"{host.beside.error}; its folders stay; {finish}"))
+    if host.named_workdirs:
+        folders = ", ".join(host.named_workdirs.removed)
+        rows += [DownRow(host.host, REMOVED, host.named_workdirs.bytes, folders)] if folders else []
+        rows += [DownRow(host.host, FAILED, None, f"{path}: {why}") for path, why in host.named_workdirs.kept]
+        if host.named_workdirs.error:
+            rows.append(DownRow(host.host, FAILED, None, f"{host.named_workdirs.error}; its folders stay; {finish}"))
     if host.environments and host.environments.error:
         rows.append(DownRow(host.host, FAILED, None, f"{host.environments.error}; its environments stay; {finish}"))
     elif host.environments:
@@ -86,16 +86,16 @@ def rows_that_stay(
     rows = []
     for host in held:
         result = results[host.host]
-        # ``beside``: what was removed of the folders that `run --workdir` made beside the project's workdir
-        removed = result.beside.removed if result.beside else ()
+        # ``named_workdirs``: what was removed of the folders that `run --workdir` made beside the project's workdir
+        removed = result.named_workdirs.removed if result.named_workdirs else ()
         rows += [
             DownRow(host.host, STAYS, folder.bytes, f"{folder.path}: {_why_workdir_stays(folder, workdir, stopped)}")
             for folder in host.workdirs
             if folder.path not in removed
         ]
-        left = 0 if result.gone else host.runs - result.spools
-        if left > 0:
-            rows.append(DownRow(host.host, STAYS, None, f"{counted(left, 'run')} on record: 30 days, or with --purge"))
+        if result.runs_left:
+            left = counted(result.runs_left, "run")
+            rows.append(DownRow(host.host, STAYS, None, f"{left} on record: 30 days, or with --purge"))
         rows += _rows_of_pushed(host)
     for env in environments:
         source = f" of {env.lock}" if env.lock else ""
@@ -145,11 +145,11 @@ def _describe_contents(folder: WorkdirHeld) -> str:
     return f"with {files} that no sync has put there: {', '.join(folder.largest)}{more}"
 
 
-def rows_of_everything(gone: Sequence[EverythingRemoved], held: Sequence[Holdings], again: str) -> list[DownRow]:
+def rows_of_everything(removals: Sequence[EverythingRemoved], held: Sequence[Holdings], again: str) -> list[DownRow]:
     """Return rows for what ``down --everything`` removed and what stays; ``again`` is the command that was typed."""
     shown = {host.host: host for host in held}
     rows = []
-    for host in gone:
+    for host in removals:
         if host.error:
             error = host.error.removeprefix(f"{host.host}: ")
             rows.append(DownRow(host.host, FAILED, None, f"{error}; `{again}` again goes on"))

@@ -32,9 +32,11 @@ def open_cluster(
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
+    The built-in one is two nodes on this machine.
+
     ``quiet``: do not print which it is. ``accept``: record unknown host keys. ``starts``: the user's programs will be
     started, so a Python for the built-in nodes is looked for. Raises InventoryError or UsageError if a file or that
-    Python is wrong, or the user has not agreed to it.
+    Python is wrong, or the user has not agreed to that Python.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)

@@ -83,16 +83,19 @@ def diagnose(
         return replace(result, broken=tuple(sorted(broken)))
 
     def add_runs(collected: Evidence) -> Evidence:
+        """Ask the hosts for their runs and for processes left over from runs; add both."""
         reached = [outcome.value.entry for outcome in outcomes if outcome.value]
         left = cleanup.orphans(HostGroup(reached, lambda entry: cluster.host(entry.name)))
         return with_runs(collected, cluster.describe("", reached, BRIEF), left)
 
     def add_rehearsal(collected: Evidence) -> Evidence:
+        """Run a short all-reduce on the hosts that passed the earlier checks; add what came of it."""
         parts = rehearsal.parts(collected, outcomes, chosen)
         cluster.progress(f"rehearsing on {counted(len(parts), 'host')}")
         return replace(collected, rehearsal=rehearsal.rehearse(cluster, parts) if parts else None)
 
     def add_bench(collected: Evidence) -> Evidence:
+        """Measure the bandwidth between pairs of hosts, as ``--bench`` asks for; add it."""
         return replace(collected, bench=bench_pairs.measure(cluster, outcomes, collected, chosen, cluster.progress))
 
     evidence = run_step(add_runs, RUNS) if RUNS in needs else evidence

@@ -105,7 +105,7 @@ def ensure(
     if lacking:
         _send_wheels(lacking, project, notify, progress, spread)
         progress(f"building the environment on {counted(len(lacking), 'host')}")
-        _each(lacking, _build)
+        _for_each_plan(lacking, _build)
     environments = [plan.installed for plan in plans]
     refuse_unequal(environments)
     for notice in _dropped_notices(environments):
@@ -202,7 +202,7 @@ def _send_wheels(
 ) -> None:
     """Send every host the wheels that it lacks, including that of uv."""
     uv = {plan.host.name: uv_wheel(plan.lock, plan.kind, progress) for plan in plans}
-    answers = _each(plans, lambda plan: _lacking_wheels(plan, uv[plan.host.name]))
+    answers = _for_each_plan(plans, lambda plan: _lacking_wheels(plan, uv[plan.host.name]))
     lacks = dict(zip((plan.host.name for plan in plans), answers, strict=True))
     to_send = {wheel for plan in plans for wheel in (*plan.wheels, uv[plan.host.name])}
     to_send = {wheel for wheel in to_send if any(wheel.sha256 in lacking for lacking in answers)}
@@ -235,8 +235,11 @@ def _fetch_again(plans: Sequence[_Plan], to_send: Iterable[Wheel], progress: Cal
             raise LockError(plans[0].lock.written, message, remedy="run again: all is resolved anew")
 
 
-def _each(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:
-    """Work on all hosts at once."""
+def _for_each_plan(plans: Sequence[_Plan], work: Callable[[_Plan], T]) -> list[T]:
+    """Work on all plans' hosts at once; return the results in the plans' order.
+
+    Raises the host's error; HostsError if several failed.
+    """
     by_host = {plan.host: plan for plan in plans}
     return values(each(list(by_host), lambda host: work(by_host[host])))
 

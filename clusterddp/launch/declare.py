@@ -28,17 +28,17 @@ class Declaration:
     setting: bool = False
 
 
-def option(read: Callable[[Any], T], *, default: T, **about: Any) -> T:
-    """Declare a field that has a default; ``about``: the rest of its ``Declaration``."""
-    metadata = {_KEY: Declaration(read=read, **about)}
+def option(read: Callable[[Any], T], *, default: T, **declaration: Any) -> T:
+    """Declare a field that has a default; ``declaration``: the rest of its ``Declaration``."""
+    metadata = {_KEY: Declaration(read=read, **declaration)}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)  # type: ignore[return-value] # an empty one is meant
     return field(default=default, metadata=metadata)
 
 
-def required_option(read: Callable[[Any], object], **about: Any) -> Mapping[str, Declaration]:
+def required_option(read: Callable[[Any], object], **declaration: Any) -> Mapping[str, Declaration]:
     """Return the metadata of a field without a default, for ``dataclasses.field``."""
-    return {_KEY: Declaration(read=read, **about)}
+    return {_KEY: Declaration(read=read, **declaration)}
 
 
 def declarations(kind: type[Any]) -> dict[str, Declaration]:

@@ -319,8 +319,8 @@ def _json(line: LogLine) -> str:
     return _encode(value) + "\n"
 
 
-class OutputRenderer(Renderer):
-    """Renders ``{host, stream, text}`` for each line of a command that belongs to no run."""
+class JsonOutputRenderer(Renderer):
+    """Renders one JSON object ``{host, stream, text}`` for each line of a command that belongs to no run."""
 
     def render(self, view: FileView, span: Span) -> bytes:
         """Render one span as JSON lines."""

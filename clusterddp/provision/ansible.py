@@ -32,8 +32,8 @@ CONVERTED_HEADER = "# By ansible-inventory, for `clusterddp up`; what is changed
 
 def program(name: str) -> str:
     """Return the path of a program of Ansible's, such as ``ansible-playbook``: beside our Python, else on PATH."""
-    beside = Path(sys.executable).with_name(name)
-    path = str(beside) if beside.is_file() else shutil.which(name)
+    next_to_python = Path(sys.executable).with_name(name)
+    path = str(next_to_python) if next_to_python.is_file() else shutil.which(name)
     if path is None:
         raise ClusterddpError(f"{name} is not installed", remedy="`pip install ansible-core` brings it")
     return path

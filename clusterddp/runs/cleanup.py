@@ -30,11 +30,12 @@ class Cleaned:
     kept: tuple[str, ...] = ()  # ended runs of the project that still have processes, so their files were kept
     # workdirs that no recorded run mentions, with the days since the last sync; they are never removed
     workdirs: tuple[tuple[str, int], ...] = ()
-    gone: bool = False  # whether nothing of clusterddp is left on the host
+    nothing_left: bool = False  # whether nothing of clusterddp is left on the host
     error: str = ""  # why the host could not be asked
-    beside: WorkdirsRemoved | None = None  # the result for folders beside the workdir, if any were to be removed
+    named_workdirs: WorkdirsRemoved | None = None  # the result for folders of `run --workdir`, if any were to go
     environments: Outcome[RemoveAnswer] | None = None  # the result for environments, if any were to be removed
     warm: bool = False  # whether a preload server was ended
+    runs_left: int = 0  # how many of the host's runs stay on record, without those in ``kept``
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

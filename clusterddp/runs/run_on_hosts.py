@@ -161,7 +161,7 @@ class RunOnHosts:
         """Return the same run as of the last attempt of a view."""
         spools = current_spools(view, self.cluster.inventory)
         # A view in which neither a host nor the project knows the run has an empty record: ours stays.
-        record = view.record if view.nodes or view.about else self.record
+        record = view.record if view.nodes or view.local_record else self.record
         return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
 
     def view(

@@ -101,7 +101,7 @@ class TestOldSpools:
         old, young = ended(host, tmp_path, days=31), ended(host, tmp_path, days=29)
         told = clean(host)
         assert runs_in(state) == {young.run}
-        assert (told["spools"], told["run_dirs"], told["kept"], told["gone"]) == (1, 0, [], False)
+        assert (told["spools"], told["run_dirs"], told["kept"], told["nothing_left"]) == (1, 0, [], False)
         assert told["bytes"] >= 1_000_000
         assert not (state / "runs" / old.run).exists()
         assert not (state / retention.TRASH).exists()
@@ -146,7 +146,7 @@ class TestOldSpools:
             wait_for(lambda: gone(pids[0]), "the agent's end")
             os.utime(node.spool.folder, (1, 1))
             told = clean(host, purge=True)
-            assert (told["spools"], told["kept"], told["gone"]) == (0, [node.run], False)
+            assert (told["spools"], told["kept"], told["nothing_left"]) == (0, [node.run], False)
             assert runs_in(tmp_path / "state") == {node.run}
         assert clean(host, purge=True)["spools"] == 1
 
@@ -244,7 +244,7 @@ class TestPurge:
             agent = live.pids("agent")[0]
             of_project(live, "p1")
             told = clean(host, purge=True)
-            assert (told["spools"], told["run_dirs"], told["gone"]) == (1, 1, False)
+            assert (told["spools"], told["run_dirs"], told["nothing_left"]) == (1, 1, False)
             assert runs_in(state) == {theirs.run, live.run}
             assert not run_dir(mine, state).exists()
             assert run_dir(theirs, state).exists()
@@ -258,7 +258,7 @@ class TestPurge:
         assert clean(host)["workdirs"] == []  # the run speaks of it
         told = clean(host, purge=True)
         assert told["workdirs"] == [{"path": str(work), "days": 0}]
-        assert (told["helpers"], told["gone"]) == (1, False)
+        assert (told["helpers"], told["nothing_left"]) == (1, False)
         assert (work / f"{node.run}.py").exists()
         left = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
         assert {path.parent.name for path in left} == {"workdirs"}
@@ -266,14 +266,14 @@ class TestPurge:
     def test_without_a_workdir_nothing_is_left(self, host: Host, tmp_path: Path) -> None:
         ended(host, tmp_path)
         told = clean(host, purge=True)
-        assert told["gone"]
+        assert told["nothing_left"]
         assert not (tmp_path / "state").exists()
 
     def test_another_connection_keeps_the_helper(self, host: Host, tmp_path: Path) -> None:
         ended(host, tmp_path)
         with opened(tmp_path / "state") as other:
             told = clean(host, purge=True)
-            assert (told["helpers"], told["gone"]) == (0, False)
+            assert (told["helpers"], told["nothing_left"]) == (0, False)
             assert other.call("runs", {"run": "", "hosts": ["here"]}) == []
 
 

@@ -128,5 +128,5 @@ def test_a_host_with_another_python_keeps_byte_code_of_its_own(tmp_path: Path, v
         own.chmod(0o600)
         assert finds_byte_code(tmp_path, python)
     with Host.open(anothers(tmp_path, python), Shell("/bin/sh")) as host:
-        assert host.call("clean", {"hosts": ["here"], "project": "", "purge": True})["gone"]
+        assert host.call("clean", {"hosts": ["here"], "project": "", "purge": True})["nothing_left"]
     assert not own.parent.exists()

@@ -145,7 +145,7 @@ ANSWERS = (
     CommandAnswer(status=0, out="17\n", err=""),
     EnvironmentReport(ident="ab", lock="uv.lock", project="p", bytes=1, used=2, live=("r1",), building=False),
     HoldingsAnswer((SizedFolder("/s", 1),), 1, (ActiveRun("r1", "", ""),), (WorkdirHeld("/w", "x", 1, 2, 3),), ()),
-    CleanAnswer(1, 2, 3, 4, kept=("r1",), workdirs=(UnusedWorkdir("/w", 3),), gone=False),
+    CleanAnswer(1, 2, 3, 4, kept=("r1",), workdirs=(UnusedWorkdir("/w", 3),), nothing_left=False),
     OrphanedRun(run="r1", host="gpu00", known=True, processes=(LeftProcess(7, 1, "python"),)),
 )
 DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Exception], ...]]] = {

@@ -75,7 +75,10 @@ def _stale_locks(entry: HostEntry, health: Health) -> Finding | None:
 
 
 def _missing_paths(evidence: Evidence) -> Iterable[Finding]:
-    """Warn of a path that one host lacks if another has that of the same variable: jobs create folders too."""
+    """Warn of a path that one host lacks if another host has the path of the same variable.
+
+    A path that no host has is not reported, since the job may create it.
+    """
     host_with: dict[str, str] = {}
     lacking: list[tuple[str, str, str]] = []
     for report in evidence.hosts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.checks.evidence import SlurmEvidence
 from clusterddp.checks.model import Check, Finding, fail, warn
@@ -37,44 +37,56 @@ _ERROR_CAUSES = (
 )
 
 
-def _on_login_host(
-    judge: Callable[[SlurmEvidence], Iterable[tuple[str, str, str]]],
-) -> Callable[[Evidence], Iterable[Finding]]:
-    """Turn a judgement of Slurm's answers (verdict, message, remedy) into a check that reports on the login host."""
+class Problem(NamedTuple):
+    """What is wrong with Slurm or with what was asked of it, before it is reported on a host."""
 
-    def found(evidence: Evidence) -> Iterable[Finding]:
+    verdict: str  # ``fail`` or ``warn``
+    message: str
+    fix: str = ""  # empty: the check's own remedy
+
+
+def _on_login_host(
+    find_problems: Callable[[SlurmEvidence], Iterable[Problem]],
+) -> Callable[[Evidence], Iterable[Finding]]:
+    """Return a check's judge: it reports the problems that are found in Slurm's answers on the login host."""
+
+    def judge(evidence: Evidence) -> Iterable[Finding]:
         host, report = evidence.hosts[0].name, evidence.manager or SlurmEvidence()
         return [
             (fail if verdict == "fail" else warn)(host, message, **({"fix": fix} if fix else {}))
-            for verdict, message, fix in judge(report)
+            for verdict, message, fix in find_problems(report)
         ]
 
-    return found
+    return judge
 
 
-def _controller(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _controller(report: SlurmEvidence) -> Iterable[Problem]:
+    """Slurm's controller does not answer the login host; known causes are named."""
     if report.error:
         known = ((means, fix) for part, means, fix in _ERROR_CAUSES if part in report.error)
         means, fix = next(known, ("", ""))
-        yield "fail", f"{means} ({report.error})" if means else report.error, fix
+        yield Problem("fail", f"{means} ({report.error})" if means else report.error, fix)
 
 
-def _partition(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _partition(report: SlurmEvidence) -> Iterable[Problem]:
+    """The partition is not there or not up, or takes no job of this size or account."""
     name, wanted = report.asked.get("partition", ""), _number(report.asked.get("nodes"))
     if not report.partition:
-        yield "fail", f"no partition {name} is there for the user" if name else "there is no default partition", ""
+        yield Problem("fail", f"no partition {name} is there for the user" if name else "there is no default partition")
         return
     name = report.partition.get("PartitionName", name)
     if report.partition.get("State") != "UP":
-        yield "fail", f"partition {name} is {report.partition.get('State')}", "choose another: `sinfo` lists them"
+        yield Problem(
+            "fail", f"partition {name} is {report.partition.get('State')}", "choose another: `sinfo` lists them"
+        )
     limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(report.partition.get(one))) is not None]
     if wanted and limits and wanted > min(limits):
         allowed = counted(min(limits), "node")
-        yield "fail", f"partition {name} gives a job {allowed} at most, and {wanted} are asked for", ""
+        yield Problem("fail", f"partition {name} gives a job {allowed} at most, and {wanted} are asked for")
     accounts = report.partition.get("AllowAccounts", "ALL")
     account = report.asked.get("account", "")
     if account and accounts != "ALL" and account not in accounts.split(","):
-        yield "fail", f"partition {name} takes no job of account {account}", f"its accounts: {accounts}"
+        yield Problem("fail", f"partition {name} takes no job of account {account}", f"its accounts: {accounts}")
 
 
 def is_unavailable(state: str) -> bool:
@@ -82,7 +94,8 @@ def is_unavailable(state: str) -> bool:
     return bool(_UNAVAILABLE & set(re.split(r"[+*]", state))) or state.endswith("*")
 
 
-def _nodes(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _nodes(report: SlurmEvidence) -> Iterable[Problem]:
+    """Nodes on which no job can start now; a failure only if too few others are left."""
     out: dict[tuple[str, str], list[str]] = {}
     for node in report.nodes:
         state = node.get("State", "UNKNOWN")
@@ -92,10 +105,11 @@ def _nodes(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
     left = len(report.nodes) - sum(map(len, out.values()))
     verdict = "fail" if left < (_number(report.asked.get("nodes")) or 1) else "warn"
     for (state, reason), names in out.items():
-        yield verdict, f"{folded_names(names)}: {state}: {reason}", ""
+        yield Problem(verdict, f"{folded_names(names)}: {state}: {reason}")
 
 
-def _account(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _account(report: SlurmEvidence) -> Iterable[Problem]:
+    """The user's account does not exist, or its limits and QOS rule out such a job."""
     if report.associations is None:
         return
     account, qos = report.asked.get("account", ""), report.asked.get("qos", "")
@@ -103,19 +117,19 @@ def _account(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
     enforced = "associations" in report.config.get("AccountingStorageEnforce", "")
     if not own:
         if enforced:
-            yield "fail", "the user has no account in Slurm, and none of its jobs would start", ""
+            yield Problem("fail", "the user has no account in Slurm, and none of its jobs would start")
         return
     if account and account not in own:
         listed = f"your accounts are {few(own, 6)}"
-        yield ("fail" if enforced else "warn"), f"account {account} is none of the user's", listed
+        yield Problem("fail" if enforced else "warn", f"account {account} is none of the user's", listed)
         return
     mine = [one for one in report.associations if not account or one.get("Account") == account]
     known = {name for one in mine for name in one.get("QOS", "").split(",") if name}
     if qos and known and qos not in known:
-        yield "fail", f"QOS {qos} is none of the account's", f"it has {few(sorted(known), 6)}"
+        yield Problem("fail", f"QOS {qos} is none of the account's", f"it has {few(sorted(known), 6)}")
     refused = [list(_exceeded_limits(one, report.asked)) for one in mine]
     if all(refused):
-        yield "fail", refused[0][0], ""
+        yield Problem("fail", refused[0][0])
 
 
 def _exceeded_limits(association: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[str]:
@@ -132,25 +146,28 @@ def _exceeded_limits(association: Mapping[str, str], asked: Mapping[str, str]) -
                 yield f"the account may have {counted(int(found[1]), noun)} {of}, and {wanted} are asked for"
 
 
-def _devices(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _devices(report: SlurmEvidence) -> Iterable[Problem]:
+    """Slurm gives out GPUs, but does not keep a job from using those of others."""
     if "gpu" not in report.config.get("GresTypes", ""):
         return
     plugin = report.config.get("TaskPlugin", "").replace("(null)", "") or "task/none"  # Slurm 22.05 prints (null)
     if "cgroup" not in plugin:
-        yield "warn", f"TaskPlugin is {plugin}: a job can use GPUs of others", ""
+        yield Problem("warn", f"TaskPlugin is {plugin}: a job can use GPUs of others")
     elif report.config.get("ConstrainDevices", "yes") != "yes":
-        yield "warn", "cgroup.conf has no ConstrainDevices=yes: a job can use GPUs of others", ""
+        yield Problem("warn", "cgroup.conf has no ConstrainDevices=yes: a job can use GPUs of others")
 
 
-def _prolog(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _prolog(report: SlurmEvidence) -> Iterable[Problem]:
+    """A Prolog without Alloc runs only at a node's first step, not when the node is allocated."""
     flags = report.config.get("PrologFlags", "")
     if report.config.get("Prolog", "(null)") != "(null)" and not re.search(r"Alloc|Contain", flags):
-        yield "warn", f"there is a Prolog, and PrologFlags ({flags or 'none'}) has no Alloc", ""
+        yield Problem("warn", f"there is a Prolog, and PrologFlags ({flags or 'none'}) has no Alloc")
 
 
-def _refused_job(report: SlurmEvidence) -> Iterable[tuple[str, str, str]]:
+def _refused_job(report: SlurmEvidence) -> Iterable[Problem]:
+    """Slurm refused the short job that tried it."""
     if report.refused:
-        yield "fail", *report.refused
+        yield Problem("fail", *report.refused)
 
 
 def _slurm_node(evidence: Evidence, name: str) -> Mapping[str, str]:
@@ -166,6 +183,7 @@ def count_gpus(gres: str) -> int:
 
 
 def _gpus(evidence: Evidence) -> Iterable[Finding]:
+    """Nodes whose number of GPUs is not the one in Slurm's configuration (Gres)."""
     for entry, facts in evidence.facts:
         given = count_gpus(_slurm_node(evidence, entry.name).get("Gres", ""))
         there = max(facts.pci_nvidia, len(facts.gpus)) or facts.pci_amd
@@ -175,6 +193,7 @@ def _gpus(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _folders(evidence: Evidence) -> Iterable[Finding]:
+    """Folders of a run that a node does not share with the login host, by the reason."""
     for report in evidence.hosts:
         wrong = evidence.manager.unshared.get(report.name, {}) if evidence.manager else {}
         for text in dict.fromkeys(wrong.values()):
@@ -183,6 +202,7 @@ def _folders(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _temporary_folder(evidence: Evidence) -> Iterable[Finding]:
+    """Nodes on which a job's temporary files do not go to Slurm's TmpFS."""
     meant = evidence.manager.config.get("TmpFS", "/tmp") if evidence.manager else "/tmp"  # noqa: S108 - Slurm's default
     for entry, facts in evidence.facts:
         used = facts.folder_variables.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it

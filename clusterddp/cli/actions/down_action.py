@@ -108,8 +108,8 @@ def _remove_everything(cluster: Cluster, retry_command: str, *, yes: bool, all_h
 
 def _has_failed(host: Cleaned) -> bool:
     """Whether anything that was to be removed from the host is still there."""
-    beside = host.beside and (host.beside.error or host.beside.kept)
-    return bool(host.error or beside or (host.environments and host.environments.error))
+    workdirs = host.named_workdirs and (host.named_workdirs.error or host.named_workdirs.kept)
+    return bool(host.error or workdirs or (host.environments and host.environments.error))
 
 
 def _announce_runs(cluster: Cluster, *, purge: bool) -> list[RunView]:

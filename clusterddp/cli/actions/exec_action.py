@@ -14,7 +14,7 @@ from clusterddp.cli.output import STATUS_LINE, say, writer
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.logs.merge import StreamBroken
-from clusterddp.logs.render import BOLD, RESET, OutputRenderer
+from clusterddp.logs.render import BOLD, RESET, JsonOutputRenderer
 from clusterddp.logs.renderers import coloured, renderer_for
 from clusterddp.shell import Command
 from clusterddp.shell.execution import CommandOutput
@@ -72,8 +72,8 @@ def show_live(execution: Execution) -> int:
 
 
 def show_json(execution: Execution) -> int:
-    """Show a JSON object a line, and at the end one for each host."""
-    code = _draw_output(execution, OutputRenderer())
+    """Show each line as a JSON object, and at the end one for each host; its ``left``: processes that still run."""
+    code = _draw_output(execution, JsonOutputRenderer())
     for name in execution.hosts:
         end = execution.results[name]
         fields = {"host": name, "exit_code": end.code, "error": end.error, "cwd": end.cwd, "left": list(end.left)}
@@ -107,7 +107,10 @@ def _below_head(text: bytes) -> bytes:
 
 
 def _draw_output(execution: Execution, renderer: Renderer) -> int | None:
-    """Show the output as it comes; lost hosts are reported at the end, with all others. Return as ``_follow``."""
+    """Show the output as it comes; return the exit code of a Ctrl-C, else None.
+
+    Lost hosts are not shown here: ``_report_ends`` reports them with all others.
+    """
     with writer(renderer) as write:
         return _follow(
             execution, lambda events: write([event for event in events if not isinstance(event, StreamBroken)])
@@ -115,7 +118,7 @@ def _draw_output(execution: Execution, renderer: Renderer) -> int | None:
 
 
 def _follow(execution: Execution, take: Callable[[list[Event]], None]) -> int | None:
-    """Pass all output to ``take``; Ctrl-C ends the command everywhere. Return the interrupt's exit code, else None."""
+    """Pass all output to ``take``; Ctrl-C ends the command everywhere. Return the exit code of a Ctrl-C, else None."""
     try:
         for events in execution.events():
             take(events)

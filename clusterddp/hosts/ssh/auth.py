@@ -45,7 +45,7 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
             return
         if not target.accept_new:
             raise unknown_key_error(presented, target.known_hosts[0])
-        self._known.append(presented, target.known_hosts[0], target.host_key_files)
+        self._known.append(presented, target.known_hosts[0], also_check=target.host_key_files)
 
 
 @dataclass(slots=True)

@@ -68,14 +68,14 @@ class FabricPipe:
     def __init__(self, channel: paramiko.Channel, close_connection: Callable[[], None]) -> None:
         self._channel = channel
         self._close_connection = close_connection
-        self._ended = False
+        self._stdout_ended = False
         # stderr shares the channel's window: if it were not read, stdout would stop.
         self._tail = Tail(lambda size: _receive(channel.recv_stderr, size))
 
     def read(self, size: int) -> bytes:
         """See ``BytePipe``."""
-        data = b"" if self._ended else _receive(self._channel.recv, size)
-        self._ended = not data
+        data = b"" if self._stdout_ended else _receive(self._channel.recv, size)
+        self._stdout_ended = not data
         return data
 
     def write(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ class FabricPipe:
 
     def exit_status(self) -> int | None:
         """See ``BytePipe``."""
-        if self._channel.status_event.wait(EXIT_STATUS_TIMEOUT if self._ended else 0):
+        if self._channel.status_event.wait(EXIT_STATUS_TIMEOUT if self._stdout_ended else 0):
             status = self._channel.exit_status
             return status if status >= 0 else None
         return None

@@ -178,17 +178,17 @@ class KnownHosts:
             raise changed_key_error(key.host, key.names[0], own, key)
         return False
 
-    def append(self, key: PresentedKey, path: Path, files: Sequence[Path]) -> None:
+    def append(self, key: PresentedKey, path: Path, *, also_check: Sequence[Path]) -> None:
         """Record ``key`` in ``path``, once, under a lock, without rewriting a byte.
 
-        Raises HostKeyError if the host became known by another key in the meantime; UsageError if the file cannot be
-        written.
+        Raises HostKeyError if the host became known by another key in the meantime, in ``path`` or in the files of
+        ``also_check``; UsageError if the file cannot be written.
         """
         try:
             make_private(path.parent)
             with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b", 0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                if not self.check(key, (path, *files)):
+                if not self.check(key, (path, *also_check)):
                     _append_line(file.fileno(), key.line)
         except OSError as error:
             raise UsageError(f"cannot record the host key of {key.names[0]} in {path}: {error.strerror}") from error
@@ -258,4 +258,5 @@ def append_known_hosts(errors: Iterable[HostKeyError]) -> None:
         path = error.known_hosts_file if isinstance(error, UnknownHostKeyError) else None
         path = path or Path("~/.ssh/known_hosts").expanduser()
         name, kind, blob = error.known_hosts_line.split()
-        store.append(PresentedKey(host=error.host, names=(name,), type=kind, blob=blob), path, ())
+        key = PresentedKey(host=error.host, names=(name,), type=kind, blob=blob)
+        store.append(key, path, also_check=())

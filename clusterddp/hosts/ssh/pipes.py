@@ -118,14 +118,14 @@ class ChildPipe:
         self._tail = Tail(lambda size: os.read(self._stderr, size), marker=marker)
         self._closing = threading.Lock()
         self._closed = False
-        self._ended = False
+        self._stdout_ended = False
 
     def read(self, size: int) -> bytes:
         """See ``BytePipe``."""
         if self._closed:
             return b""
         data = os.read(self._stdout, size)
-        self._ended = not data
+        self._stdout_ended = not data
         return data
 
     def write(self, data: bytes) -> None:
@@ -141,9 +141,9 @@ class ChildPipe:
         return self._tail.text()
 
     def exit_status(self) -> int | None:
-        """See ``BytePipe``; death by signal N is 128+N."""
+        """See ``BytePipe``. Waits for it once stdout has ended; death by signal N is 128+N."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(EXIT_STATUS_TIMEOUT if self._ended else 0)
+            code = self._process.wait(EXIT_STATUS_TIMEOUT if self._stdout_ended else 0)
             self._tail.join(LAST_STDERR_TIMEOUT)  # a caller that asks for the status also reads stderr
             return code if code >= 0 else 128 - code
         return None

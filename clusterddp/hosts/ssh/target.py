@@ -45,7 +45,7 @@ class Target:
     live_master: bool = False  # whether the user has a live ControlMaster to it
     config_file: str = ""  # the user's ``-F``, or ``""``
     passed: tuple[str, ...] = ()  # the user's ssh arguments, for the ``ssh`` program
-    # a key that the ssh configuration names, other than a default one, and that does not exist
+    # the first IdentityFile of the ssh configuration that does not exist; default names do not count
     absent_key: Path | None = None
 
     @property
@@ -70,7 +70,8 @@ def login_remedy(target: Target, *, keys: bool) -> str:
     A host does not say whether the user or the key is wrong. Without ``keys`` (there is none to offer) the command that
     makes one comes first.
     """
-    absent = None if keys else target.absent_key  # ssh offers no default key then, so the new one must have that name
+    # An ssh configuration with an IdentityFile has ssh offer no default key: the new key must have that file's name.
+    absent = None if keys else target.absent_key
     file = target.key_files[0] if target.key_files else absent
     named = shlex.quote(str(file))
     identity = f" -i {named}" if file else ""

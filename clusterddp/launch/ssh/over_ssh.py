@@ -123,11 +123,11 @@ class Ssh:
         return run
 
     def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
-        """Stop the run on these hosts; return each host's proof, or the error why there is none."""
+        """Stop the run on these hosts; return what each host found of the run's processes afterwards, or its error."""
 
         def stop(entry: HostEntry) -> Proof:
-            order = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
-            answer = ask(cluster.host(entry.name), "stop", order, StopAnswer, timeout=grace + STOP_SLACK)
+            request = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
+            answer = ask(cluster.host(entry.name), "stop", request, StopAnswer, timeout=grace + STOP_SLACK)
             return proof.of_answer(entry.name, answer)
 
         outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], stop)

@@ -1,5 +1,6 @@
 """Retention: old spools are removed by age and by size, at the start of a run and by ``down``.
 
+A spool is one node's folder of one attempt of a run.
 Spools of a live run stay, and those whose processes may still exist: a stop finds these by the spool. Only spools of
 the hosts that this connection represents are removed; other hosts may share the folder.
 """
@@ -21,7 +22,7 @@ MAX_AGE_DAYS = 30  # spools that ended earlier are removed
 MAX_BYTES = 20 * 10**9  # for each host
 PRUNE_INTERVAL = 3600.0  # seconds between two prunes at the start of runs
 PRUNE_TIMEOUT = 2.0  # seconds that a run's start spends on it
-TRASH = "trash"  # in the state folder: spools are moved there before removal, so none is ever seen half removed
+TRASH = "trash"  # in the state folder
 
 
 class RemovalCounts:
@@ -48,19 +49,19 @@ def prune_at_start(state: str, hosts: Container[str]) -> None:
     Helpers that nobody has used for as long as runs are kept are removed too: each version of clusterddp leaves one.
     """
     try:
-        if take_turn(os.path.join(state, "pruned")):
+        if take_hourly_turn(os.path.join(state, "pruned")):
             prune(state, hosts, time.monotonic() + PRUNE_TIMEOUT)
             remove_unused_helpers(state, this_version=False, unused=MAX_AGE_DAYS * 86400)
     except (OSError, ValueError, Refused):  # a full disk, another user's folder: the next start or `down` tries again
         pass
 
 
-def take_turn(stamp: str) -> bool:
-    """Whether the last turn, which the file's time records, was more than an hour ago; if so the turn is taken now."""
-    if os.path.exists(stamp) and abs(time.time() - os.stat(stamp).st_mtime) < PRUNE_INTERVAL:
+def take_hourly_turn(stamp_file: str) -> bool:
+    """Whether the upkeep that this file stands for is due (once an hour); if so the file's time is set to now."""
+    if os.path.exists(stamp_file) and abs(time.time() - os.stat(stamp_file).st_mtime) < PRUNE_INTERVAL:
         return False
-    os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    os.utime(stamp)
+    os.close(os.open(stamp_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.utime(stamp_file)
     return True
 
 
@@ -102,7 +103,7 @@ def nothing_left(spool: Spool) -> bool:
 
 
 def remove_spool(state: str, spool: Spool) -> None:
-    """Remove one spool, and its run's folder if it was the last one in it."""
+    """Remove one spool, by way of the trash, so that none is ever seen half removed; then empty folders above."""
     trash = os.path.join(state, TRASH)
     private_folder(trash)
     trashed = os.path.join(trash, os.urandom(8).hex())

@@ -41,8 +41,9 @@ def clean(request: Request) -> Dict[str, Any]:
             helpers=remove_unused_helpers(state, this_version=is_last),
             kept=tuple(kept),
             workdirs=tuple(unclaimed_workdirs(state)),
-            gone=is_last and remove_leftovers(state),
+            nothing_left=is_last and remove_leftovers(state),
             warm=warm,
+            runs_left=len({spool.run for spool in all_spools(state) if spool.host in asked.hosts}.difference(kept)),
         )
     )
 
@@ -72,7 +73,7 @@ def remove_ended_runs(state: str, spools: List[Spool], removed: retention.Remova
             continue
         if retention.nothing_left(spool):
             removed.remove(state, spool, run_dir=True)
-        else:
+        elif spool.run not in kept:
             kept.append(spool.run)
     return kept
 

@@ -190,14 +190,14 @@ class Membership:
             self.ended.add(event.member)
         elif isinstance(event.message, StatusMessage):
             self._receive(event.member, event.message.status)
-            self._note_operator_age(event.message.operator)
+            self._note_operator_age(event.message.operator_age)
             self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
                 if row.member != self.member:  # our own status is newer
                     self._receive(row.member, row.status, row.age)
-            self._note_operator_age(event.message.operator)
-            self._take_participants(event.message.part)
+            self._note_operator_age(event.message.operator_age)
+            self._take_participants(event.message.participants)
             self.save()
         elif isinstance(event.message, AttemptDecision):
             self._take_decision(event.message)

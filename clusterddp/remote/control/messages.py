@@ -34,6 +34,7 @@ MAX_ATTEMPTS = 1_000_000
 MAX_CAUSE = 300  # characters of a node's cause of failure
 MAX_REASON = 1000  # characters of a reason, which may name many hosts
 MAX_TABLE_PART = 48 * 1024  # bytes of a table's part; a single row is far smaller
+MAX_ROW_OVERHEAD = 60  # bytes of a table's row besides its status: the member, the age, names and punctuation
 MAX_VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may escape each to two
 MAX_PARTS = 1024  # of a verdict
 MAX_NAME = 255  # characters of a host's name or address
@@ -184,10 +185,10 @@ class Heartbeat(NamedTuple):
 
 @record
 class StatusMessage(NamedTuple):
-    """A node's status for the leader; ``operator``: seconds since any operator's contact; ``epoch``: its newest."""
+    """A node's status for the leader; ``operator_age``: seconds since any operator's contact; ``epoch``: its newest."""
 
     status: NodeStatus = field(nested(NodeStatus))
-    operator: float = field(Fields.real)
+    operator_age: float = field(Fields.real)
     epoch: int = field(_COUNT, default=0)
 
 
@@ -215,8 +216,8 @@ class StatusTable(NamedTuple):
     """A part of the leader's knowledge: statuses that are new to the receiver, and the attempt's participants."""
 
     rows: Tuple[NodeStatusRow, ...] = field(many(NodeStatusRow))
-    operator: float = field(Fields.real)
-    part: Optional[TakingPart] = field(maybe(nested(TakingPart)), default=None)
+    operator_age: float = field(Fields.real)
+    participants: Optional[TakingPart] = field(maybe(nested(TakingPart)), default=None)
 
 
 @record
@@ -295,7 +296,7 @@ def encode(message: Message) -> bytes:
         fields["rows"] = [
             {"member": member, "age": round(age, 3), "status": status.to_json()} for member, age, status in message.rows
         ]
-        fields["part"] = message.part and dict(message.part._asdict())
+        fields["participants"] = message.participants and dict(message.participants._asdict())
     if isinstance(message, StatusMessage):
         fields["status"] = message.status.to_json()
     if isinstance(message, EndMessage):
@@ -305,18 +306,20 @@ def encode(message: Message) -> bytes:
     return _dump(dict(fields, kind=type(message).__name__))
 
 
-def status_tables(rows: List[NodeStatusRow], operator: float, part: Optional[TakingPart] = None) -> List[StatusTable]:
+def status_tables(
+    rows: List[NodeStatusRow], operator_age: float, participants: Optional[TakingPart] = None
+) -> List[StatusTable]:
     """Split rows into tables that each fit in a frame; without rows, return one empty table."""
-    parts: List[List[NodeStatusRow]] = [[]]
-    size = head = len(_dump({"part": part}))
+    groups: List[List[NodeStatusRow]] = [[]]  # the rows of each table
+    size = size_without_rows = len(_dump({"participants": participants}))
     for row in rows:
-        length = len(_dump(row.status.to_json())) + 60
-        if size + length > MAX_TABLE_PART:
-            parts.append([])
-            size = head
-        parts[-1].append(row)
-        size += length
-    return [StatusTable(tuple(rows), operator, part) for rows in parts]
+        row_size = len(_dump(row.status.to_json())) + MAX_ROW_OVERHEAD
+        if size + row_size > MAX_TABLE_PART:
+            groups.append([])
+            size = size_without_rows
+        groups[-1].append(row)
+        size += row_size
+    return [StatusTable(tuple(group), operator_age, participants) for group in groups]
 
 
 def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:

@@ -179,7 +179,11 @@ class Groups:
         self._alone: Dict[str, OneFile] = {}
 
     def of(self, files: Iterable[LogFile]) -> List[Group]:
-        """The groups of these files."""
+        """The groups of these files.
+
+        A worker's two files are a pair if both are wanted and order was asked for; the pair is listed once, at its
+        ``.out`` file.
+        """
         by_name = {file.name: file for file in files}
         found: List[Group] = []
         for name, file in by_name.items():

@@ -52,7 +52,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         _print_line(folder, "the job is not requeued: %s" % (refusal or "Slurm has not ended this script"))
         folder.write_requeued(start, requeued=False)
     elif not (by_manager and plan.settings.relaunch):  # else only Slurm knows whether it starts again
-        folder.write_end(verdict)
+        folder.write_final_verdict(verdict)
         if job.sent_code:
             wait_for_collection(folder, start)
     _print_line(folder, verdict.line)

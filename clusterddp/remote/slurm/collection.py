@@ -50,15 +50,15 @@ def slurm_collect(request: Request) -> Dict[str, str]:
     with open(folder.file("collecting"), "ab", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed: Dict[str, str] = {}
-        threads = [
-            threading.Thread(target=_fetch_or_note, args=(folder, asked.job, node, index == 0, failed))
-            for index, node in enumerate(asked.nodes)
-        ]
+        threads = []
+        for index, node in enumerate(asked.nodes):
+            is_first = index == 0  # it also sends the run's folder
+            threads.append(threading.Thread(target=_fetch_or_note, args=(folder, asked.job, node, is_first, failed)))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    if folder.end():
+    if folder.final_verdict():
         folder.remove_code()  # no later start needs it
     return failed
 

@@ -39,7 +39,8 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
         is_of_project = bool(purged) and _project_of(folder) == purged
         if is_of_project or ended.is_old(folder):
             remove_run(folder, removed, run_dirs=is_of_project)
-    is_last = asked.purge and not any(all_spools(state)) and not any(_run_folders(state))
+    runs_left = len({spool.run for spool in all_spools(state)}.union(folder.run for folder in _run_folders(state)))
+    is_last = asked.purge and not runs_left
     helpers = remove_unused_helpers(state, this_version=is_last)
     workdirs = uninstall.unclaimed_workdirs(state)
     if is_last:
@@ -53,7 +54,8 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
             helpers=helpers,
             kept=(),
             workdirs=tuple(workdirs),
-            gone=is_last and uninstall.remove_leftovers(state),
+            nothing_left=is_last and uninstall.remove_leftovers(state),
+            runs_left=runs_left,
         )
     )
 
@@ -69,7 +71,7 @@ def _await_stopped(state: str, project: str) -> None:
 def prune_at_submit(state: str) -> None:
     """Remove old runs, at most once an hour; errors are ignored, since they do not prevent a submission."""
     try:
-        if retention.take_turn(os.path.join(state, STAMP)):
+        if retention.take_hourly_turn(os.path.join(state, STAMP)):
             ended = EndedRuns(state)
             for folder in ended.folders():
                 folder.remove_secrets()
@@ -92,7 +94,7 @@ class EndedRuns:
 
     def has_ended(self, folder: JobFolder) -> bool:
         """Whether a run is over."""
-        end = folder.end()
+        end = folder.final_verdict()
         return end.attempt >= folder.attempt() if end else self._ended_without_record(folder)
 
     def _ended_without_record(self, folder: JobFolder) -> bool:
@@ -111,7 +113,7 @@ class EndedRuns:
 
     def is_old(self, folder: JobFolder) -> bool:
         """Whether a run ended more than 30 days ago."""
-        end = folder.end()
+        end = folder.final_verdict()
         ended = (end.ended or end.written) / 1e9 if end else os.stat(folder.path).st_mtime
         return time.time() - ended > retention.MAX_AGE_DAYS * 86400
 

@@ -139,7 +139,7 @@ class JobFolder:
         start = next(iter(self.starts()[-1:]), None)
         if start is None or not os.path.exists(self.file(start, "awaits_collection.json")) or self.collected(start):
             return False
-        return self.end() is not None or os.path.exists(self.file(start, "requeued.json"))
+        return self.final_verdict() is not None or os.path.exists(self.file(start, "requeued.json"))
 
     def write_awaiting(self, start: str) -> None:
         """Record that the nodes of a start wait for their code."""
@@ -203,14 +203,14 @@ class JobFolder:
             if not spool.exit_record():
                 spool.write_stop_order(reason, grace)
 
-    def end(self) -> Optional[VerdictRecord]:
+    def final_verdict(self) -> Optional[VerdictRecord]:
         """Read the job's final verdict; None if there is none or it is damaged."""
         try:
             return self._record("end.json", read_verdict)
         except Refused:
             return None
 
-    def write_end(self, verdict: VerdictRecord) -> None:
+    def write_final_verdict(self, verdict: VerdictRecord) -> None:
         """Store the job's final verdict and remove the secrets."""
         write_json(self.file("end.json"), to_fields(verdict))
         self.remove_secrets()

@@ -92,7 +92,7 @@ def submit(request: Request) -> Dict[str, Any]:
             folder.write_submitted("%s_%s" % (job, index) if index else job)
         elif is_unknown:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
-            folder.write_end(slurm_verdict(1, RunState.FAILED, NOT_BY_SCRIPT, NOT_SUBMITTED))
+            folder.write_final_verdict(slurm_verdict(1, RunState.FAILED, NOT_BY_SCRIPT, NOT_SUBMITTED))
         else:
             shutil.rmtree(folder.path)
     if is_unknown:
@@ -165,7 +165,7 @@ def _describe_run(folder: JobFolder) -> SubmittedRun:
         stopped=order.reason if order else None,
         starts=len(folder.starts()),
         attempt=folder.attempt(),
-        end=folder.end(),
+        end=folder.final_verdict(),
         secrets=os.path.exists(folder.file("secrets.json")),
         unshared=job.sent_code is not None,
         awaits_collection=folder.awaits_collection(),
@@ -185,12 +185,12 @@ def slurm_ended(request: Request) -> None:
     """Store the end of a run if one is given, and remove the run's secrets and code; takes an ``EndRequest``."""
     request_args = request.read_args(EndRequest)
     folder, verdict = existing_folder(request.state, request_args.run), request_args.verdict
-    recorded = folder.end()
+    recorded = folder.final_verdict()
     by_manager = recorded is not None and recorded.line.endswith(ended_by_manager(folder.job().plan.manager))
     if verdict and (
         recorded is None or recorded.attempt < verdict.attempt or by_manager
     ):  # else the job has its own verdict
-        folder.write_end(verdict)
+        folder.write_final_verdict(verdict)
     folder.remove_secrets()
     folder.remove_code()
     for spool in folder.spools():

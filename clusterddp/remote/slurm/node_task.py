@@ -149,7 +149,7 @@ class Task:
             "gpus": {node_facts.host: node_facts.gpus for node_facts in all_facts},
         }
         return [
-            placed_plan(job.plan, nodes, member, attempt=attempt, backend=backend, about=versions_and_gpus)
+            placed_plan(job.plan, nodes, member, attempt=attempt, backend=backend, record_fields=versions_and_gpus)
             for member in range(len(nodes))
         ]
 

@@ -124,7 +124,10 @@ def start_node(state: str, order: StartOrder) -> StartedNode:
 def _start_webhook(
     spool: Spool, environment: Mapping[str, str], order: StartOrder, webhook: WebhookOrder
 ) -> Callable[[], str]:
-    """Start the process that notifies a URL of the run; returns a function that waits for its answer."""
+    """Start the process that notifies a URL of the run.
+
+    Returns a function that waits until that process knows why the URL cannot be reached; its answer is empty if it can.
+    """
     from ..shared.text.redaction import Redaction  # most runs notify nobody
     from . import webhook_process  # slow to import
 

@@ -36,7 +36,7 @@ def manifest_of(sent: bytes, digest: str, base: bytes = b"") -> bytes:
     return data
 
 
-def plan_of(data: bytes) -> List[Entry]:
+def entries_of(data: bytes) -> List[Entry]:
     """The entries of a manifest, each checked; raises Refused if a path would lead out of the folder."""
     try:
         return manifest.decode(data)
@@ -44,7 +44,7 @@ def plan_of(data: bytes) -> List[Entry]:
         raise Refused(str(error)) from error
 
 
-def read_plan(
+def read_entries(
     incoming: ChunkStream, size: int, chunk_lists: int, digest: str
 ) -> Tuple[List[Entry], Dict[str, List[str]]]:
     """Read the entries of a manifest that was sent whole, and the chunks of each content that has several.
@@ -53,4 +53,4 @@ def read_plan(
     a path would lead out of the folder.
     """
     sent, chunks = read_head(incoming, size, chunk_lists)
-    return plan_of(manifest_of(sent, digest)), chunks
+    return entries_of(manifest_of(sent, digest)), chunks

@@ -24,7 +24,7 @@ from ..system.bootstrap import Refused, home_folder
 from ..transfer.chunk_files import Assembly
 from ..transfer.chunk_source import chunk_stream
 from ..transfer.descriptor_walk import real_folder
-from ..transfer.stream_head import read_plan
+from ..transfer.stream_head import read_entries
 from ..workdir.case_folding import refuse_folded
 from ..workdir.links import make_links
 from ..workdir.push_record import PushRecord
@@ -43,19 +43,19 @@ def push_check(request: Request) -> Dict[str, Any]:
     (shared/user_files/file_records.py). Raises Refused if a file is in the way, or there is not enough disk space.
     """
     state, order = request.state, request.read_args(PushRequest)
-    plan, chunk_lists = read_plan(Incoming(request.read), order.manifest, order.chunk_lists, order.digest)
+    entries, chunk_lists = read_entries(Incoming(request.read), order.manifest, order.chunk_lists, order.digest)
     if order.links and not order.dest.startswith(("/", "~/")):
         workdir = workdir_path(order.workdir, state)
         os.makedirs(workdir, exist_ok=True)
         make_links(workdir, order.links)
     root = dest_path(order.workdir, order.dest, state)
     record = PushRecord(state, root)
-    record.choose(plan, overwrite=order.overwrite)
-    update = WorkdirUpdate(record, plan)
-    _refuse_conflicts(state, order, root, plan, update)
+    record.choose(entries, overwrite=order.overwrite)
+    update = WorkdirUpdate(record, entries)
+    _refuse_conflicts(state, order, root, entries, update)
     ready = not update.changes
     if ready and update.disk.hashed:  # all is there, whoever put it there
-        record.complete(plan, chunk_lists)
+        record.complete(entries, chunk_lists)
     existing, size = _existing_chunks(root, update.disk), 0
     lacking: Dict[str, None] = {}
     for entry in update.lacking():
@@ -76,12 +76,12 @@ def push_apply(request: Request) -> Dict[str, Any]:
     """
     state, order = request.state, request.read_args(PushRequest)
     incoming = chunk_stream(request, spread=order.spread)
-    plan, chunk_lists = read_plan(incoming, order.manifest, order.chunk_lists, order.digest)
+    entries, chunk_lists = read_entries(incoming, order.manifest, order.chunk_lists, order.digest)
     root = dest_path(order.workdir, order.dest, state)
     try:
         os.makedirs(root, exist_ok=True)
         with _push_lock(root):
-            return to_fields(_put_in_place(state, order, root, plan, chunk_lists, incoming))
+            return to_fields(_put_in_place(state, order, root, entries, chunk_lists, incoming))
     except OSError as error:
         path = os.fsdecode(path_in_error(error) or root)
         raise Refused("cannot write %s: %s" % (path, error.strerror), "make room or give rights there") from error
@@ -91,14 +91,14 @@ def _put_in_place(
     state: str,
     order: PushRequest,
     root: bytes,
-    plan: List[Entry],
+    entries: List[Entry],
     chunk_lists: Dict[str, List[str]],
     incoming: ChunkStream,
 ) -> Union[Pushed, HostChanged]:
     record = PushRecord(state, root)
-    record.choose(plan, overwrite=order.overwrite)
-    update = WorkdirUpdate(record, plan)
-    _refuse_conflicts(state, order, root, plan, update)
+    record.choose(entries, overwrite=order.overwrite)
+    update = WorkdirUpdate(record, entries)
+    _refuse_conflicts(state, order, root, entries, update)
     parts = Assembly(os.path.join(root, PARTS), chunk_lists)
     try:
         missing = update.stage(parts, incoming)
@@ -107,7 +107,7 @@ def _put_in_place(
         update.commit()
     finally:
         parts.close()
-    record.complete(plan, chunk_lists)
+    record.complete(entries, chunk_lists)
     return Pushed(update.sent)
 
 
@@ -128,12 +128,12 @@ def dest_path(workdir: str, dest: str, state: str) -> bytes:
         raise Refused("%s is not a folder" % as_text(path), "give another place") from None
 
 
-def _refuse_conflicts(state: str, order: PushRequest, root: bytes, plan: List[Entry], update: WorkdirUpdate) -> None:
+def _refuse_conflicts(state: str, order: PushRequest, root: bytes, entries: List[Entry], update: WorkdirUpdate) -> None:
     """Raise Refused if the push would replace what it may not; the message names the first paths."""
     update.check()
-    refuse_folded(root, [on_disk(entry.path) for entry in plan])
+    refuse_folded(root, [on_disk(entry.path) for entry in entries])
     synced_paths = _synced_paths(state, order.workdir, root)
-    managed_paths = [entry.path for entry in plan if synced_paths.intersection((entry.path, *parents(entry.path)))]
+    managed_paths = [entry.path for entry in entries if synced_paths.intersection((entry.path, *parents(entry.path)))]
     if managed_paths:
         remedy = "push elsewhere, or keep it out of the project (.gitignore)"
         raise Refused("sync manages %s in %s" % (_join_paths(managed_paths), as_text(root)), remedy)
@@ -141,7 +141,7 @@ def _refuse_conflicts(state: str, order: PushRequest, root: bytes, plan: List[En
     if folders:
         remedy = "end the destination with / to go below it"
         raise Refused("%s in %s is a folder" % (_join_paths(folders), as_text(root)), remedy)
-    folders_above = sorted({folder for entry in plan for folder in parents(entry.path)})
+    folders_above = sorted({folder for entry in entries for folder in parents(entry.path)})
     blocking_files = [folder for folder in folders_above if _is_file(update, folder)]
     if blocking_files:
         raise Refused(

@@ -262,7 +262,7 @@ def _update_of_all(
     """Plan an update for which all of the folder's files are inspected."""
     plan = manifest.decode(sent.manifest)
     _refuse_clashes([on_disk(entry.path) for entry in plan], data, record)
-    entries, earlier = _with_data(plan, record.entries, data)
+    entries, earlier = _add_data(plan, record.entries, data)
     update = WorkdirUpdate(record, entries, lock.check, earlier)
 
     def files_to_prove(began: int, placed: int) -> KnownFiles:
@@ -274,7 +274,7 @@ def _update_of_all(
     return update, files_to_prove
 
 
-def _with_data(code: List[Entry], earlier: List[Entry], data: "Optional[DataPlan]") -> Tuple[List[Entry], List[Entry]]:
+def _add_data(code: List[Entry], earlier: List[Entry], data: "Optional[DataPlan]") -> Tuple[List[Entry], List[Entry]]:
     """Add the project's data to the entries to place (``code``) and to those that syncs wrote ``earlier``."""
     if data is None:
         return code, earlier
@@ -303,18 +303,18 @@ def _update_of_changes(
     added = [checked_entry(manifest.values_of(line)[0]) for line in pieces if isinstance(line, bytes)]
     numbers = dropped_lines(len(lines), pieces)
     dropped = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
-    cache_is_of_base = cache is not None and cache.manifest == sent.earlier
-    known = KnownFiles.from_cache(cache, sent.manifest, pieces if cache_is_of_base else ())
+    cache_matches_earlier = cache is not None and cache.manifest == sent.earlier
+    known = KnownFiles.from_cache(cache, sent.manifest, pieces if cache_matches_earlier else ())
     new_paths = {entry.path for entry in added}
     if len(new_paths) < len(added) or new_paths - {entry.path for entry in dropped} or (data and data.decision.put):
         _refuse_clashes(known.paths, data, record)
     hashes: Hashes = {}
-    if cache and cache_is_of_base:
+    if cache and cache_matches_earlier:
         for entry, stats in zip(dropped, (cache.stats[number] for number in numbers)):
             if stats and entry.kind == manifest.FILE:
                 hashes[entry.path] = (unpack_stats(stats), cache.chunk_lists.get(entry.content, [entry.content]))
     disk = Disk(record.root, hashes, cache.at if cache else 0)
-    entries, earlier = _with_data(added, dropped, data)
+    entries, earlier = _add_data(added, dropped, data)
     update = WorkdirUpdate(record, entries, lock.check, earlier, disk)
     if reuse and cache:
         disk.seen.update({path: stats for path, stats in cache.hashes().items() if path not in disk.seen})

@@ -42,7 +42,8 @@ class RunView:
     earlier: tuple[NodeReport, ...] = ()  # nodes of earlier attempts, oldest first
     spares: tuple[NodeReport, ...] = ()  # nodes that wait for a relaunch
     copies: tuple[VerdictRecord, ...] = ()  # all saved copies of the verdict: its hosts' and the project's
-    about: RunRecord | None = None  # the project's record of a run of which no host answers; such a run has no nodes
+    # the project's record of a run of which no host answers; such a run has no nodes
+    local_record: RunRecord | None = None
     job: JobStatus | None = None  # the job of the workload manager that started the run, if any
     shown: VerdictRecord | None = None  # the project's copy of the verdict, which was shown here before
     watched: bool = False  # it was followed to its end, so a host that does not answer is lost
@@ -55,7 +56,7 @@ class RunView:
     @property
     def record(self) -> RunRecord:
         """What the run recorded about itself when it started."""
-        return self.nodes[0].record if self.nodes else self.about or RunRecord(hosts=())
+        return self.nodes[0].record if self.nodes else self.local_record or RunRecord(hosts=())
 
     @property
     def kept(self) -> VerdictRecord | None:
@@ -274,10 +275,10 @@ def run_views(
     for run, (record, copy) in saved.items():
         hosts = tuple(name for name in record.hosts if name in unreachable)
         if run not in by_run and hosts:
-            views.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), about=record))
+            views.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), local_record=record))
     unreported = [record for record in started if record.run not in {*by_run, *saved}]
     lost = [record for record in unreported if set(record.hosts) <= set(unreachable)]
-    views += [RunView(run=record.run, nodes=(), silent=record.hosts, about=record) for record in lost]
+    views += [RunView(run=record.run, nodes=(), silent=record.hosts, local_record=record) for record in lost]
     return sorted(views, key=lambda view: view.record.started or _NO_START_TIME)
 
 
@@ -289,7 +290,7 @@ def _view(run: str, reports: Reports, unreachable: Sequence[str], shown: Verdict
     verdicts = [*(node.verdict for node in nodes), *(report.verdict for report in jobs), shown]
     copies = tuple(copy for copy in verdicts if copy)
     if not nodes:
-        return RunView(run=run, nodes=(), copies=copies, about=jobs[-1].record, job=job)
+        return RunView(run=run, nodes=(), copies=copies, local_record=jobs[-1].record, job=job)
     nodes.sort(key=lambda node: (node.attempt, node.node_rank))
     participants = [node for node in nodes if not node.standby] or nodes
     last = participants[-1].attempt

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SAID: list[tuple[Mapping[str, Any], list[tuple[str, int | None, str]]]] = [
     ({}, []),
     (
-        {"spools": 1, "run_dirs": 2, "helpers": 1, "warm": True, "bytes": 1_310_000_000, "gone": True},
+        {"spools": 1, "run_dirs": 2, "helpers": 1, "warm": True, "bytes": 1_310_000_000, "nothing_left": True},
         [
             (
                 "removed",
@@ -49,7 +49,7 @@ def test_a_row_for_everything(told: Mapping[str, Any], rows: list[tuple[str, int
 def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     hosts = [f"gpu{number:02}" for number in range(4)]
     held = [Holdings(host=host, runs=3, workdirs=(FOLDER,), pushed=(("/data/set", 1),)) for host in hosts]
-    cleaned = [Cleaned(host=host, spools=1, bytes=2000) for host in hosts]
+    cleaned = [Cleaned(host=host, spools=1, bytes=2000, runs_left=2) for host in hosts]
     last = EnvironmentFound(host="gpu00", ident="3fa1c0", lock="uv.lock", bytes=9000, used=1, stays="it is used")
     print_rows(
         [

@@ -36,8 +36,10 @@ class CleanAnswer(NamedTuple):
     helpers: int = field(Fields.number)  # how many copies of ours were removed
     kept: Tuple[str, ...] = field(Fields.texts)  # ended runs of the project that still have processes here
     workdirs: Tuple[UnusedWorkdir, ...] = field(many(UnusedWorkdir))
-    gone: bool = field(Fields.flag)  # whether nothing else of ours is left
+    nothing_left: bool = field(Fields.flag)  # whether nothing else of ours is left
     warm: bool = field(Fields.flag, default=False)  # whether a warm server was ended
+    # how many of the host's runs (a login host's: of all nodes) stay on record, without those in ``kept``
+    runs_left: int = field(Fields.number, default=0)
 
 
 @record

@@ -30,12 +30,12 @@ def torch_release(version: str) -> Tuple[int, ...]:
 
 
 def placed_plan(
-    plan: NodePlan, nodes: Sequence[Node], member: int, *, attempt: int, backend: str, about: Mapping[str, Any]
+    plan: NodePlan, nodes: Sequence[Node], member: int, *, attempt: int, backend: str, record_fields: Mapping[str, Any]
 ) -> NodePlan:
     """The plan of one node, from the run's plan without hosts.
 
-    ``nodes`` take part, in the order of their ranks; ``member`` is the node's. ``about`` are fields of the run's record
-    that only the nodes know.
+    ``nodes`` take part, in the order of their ranks; ``member`` is the node's. ``record_fields`` are those of
+    the run's record that only the nodes know.
     """
     node, count = nodes[member], len(nodes)
     address = nodes[0].address
@@ -51,7 +51,7 @@ def placed_plan(
         argv=_with_options(plan.argv, options),
         world_size=sum(one.nproc for one in nodes),
         store=StorePlan(address) if member == 0 else None,
-        record=_placed_record(plan.record, nodes, least, about),
+        record=_placed_record(plan.record, nodes, least, record_fields),
         members=tuple(range(count)),
         peers=tuple(map(Peer.of, nodes)),
         settings=plan.settings._replace(
@@ -68,12 +68,12 @@ def _with_options(argv: Sequence[str], options: Dict[str, str]) -> Tuple[str, ..
     return tuple(arguments)
 
 
-def _placed_record(record: RunRecord, nodes: Sequence[Node], least: int, about: Mapping[str, Any]) -> RunRecord:
+def _placed_record(record: RunRecord, nodes: Sequence[Node], least: int, record_fields: Mapping[str, Any]) -> RunRecord:
     return record._replace(
         hosts=tuple(node.host for node in nodes),
         world_size=sum(node.nproc for node in nodes),
         nnodes=len(nodes),
         min_nodes=least,
         workdirs={node.host: node.workdir for node in nodes},
-        **about,
+        **record_fields,
     )

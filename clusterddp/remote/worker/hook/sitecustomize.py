@@ -3,7 +3,8 @@
 The shim puts this folder first on PYTHONPATH. This module restores what that changed and runs the host's own
 sitecustomize. Then it records an uncaught exception, dumps stacks on a signal, lets stdout and stderr survive a full
 disk, and marks where one follows the other. It acts in the worker's main interpreter only: the environment is restored
-before any of the user's code runs, so processes that this code starts do not load the hook.
+before any of the user's code runs, so processes that this code starts do not load the hook. A fork server is a
+worker's interpreter that stays in this hook (``serve_forks``); each of its forks leaves the hook and runs the script.
 
 It is a separate file on the host, run by any Python from 3.8: it imports nothing of ours, and at start-up nothing
 that Python has not loaded already (hence the imports inside functions). No failure of it reaches the worker.
@@ -54,10 +55,10 @@ def _set_environment(name: str, value: "Optional[str]") -> None:
         original[os.fsencode(name)] = os.fsencode(value)
 
 
-def begin_server() -> None:
-    """Execute the fork server's real command line, that of a worker, which follows ``python -c ""`` in ours.
+def exec_server_command() -> None:
+    """Replace this process by the fork server, whose command line, a worker's, follows ``python -c ""`` in ours.
 
-    An interpreter that skips the hook (a wrapper with -E) then runs nothing, rather than the script.
+    So an interpreter that skips the hook (a wrapper with -E) runs nothing, rather than the script.
     """
     with open("/proc/self/cmdline", "rb") as stream:
         argv = stream.read().split(b"\0")[:-1]
@@ -385,7 +386,7 @@ def hand_over() -> None:
 if __name__ == "sitecustomize":
     try:
         if os.environ.get("CLUSTERDDP_HOOK", "").startswith(FORK_SERVER):
-            begin_server()
+            exec_server_command()
         _worker = restore()
         if _worker.startswith(FORK_SERVER):
             _worker = serve_forks(_worker[len(FORK_SERVER) :])

@@ -161,21 +161,22 @@ def test_an_appended_key_joins_the_bytes_that_were_there(file: Path) -> None:
     file.write_bytes(b"\xff old line without an end")
     known = KnownHosts()
     assert not known.check(shown(), [file])
-    known.append(shown(), file, [file])
+    known.append(shown(), file, also_check=[file])
     assert file.read_bytes() == b"\xff old line without an end\n" + f"gpu01 ssh-ed25519 {BLOB}\n".encode()
     assert known.check(shown(), [file])
 
 
 def test_a_new_file_is_private(tmp_path: Path) -> None:
     file = tmp_path / "new" / "known_hosts"
-    KnownHosts().append(shown(), file, [file])
+    KnownHosts().append(shown(), file, also_check=[file])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
 def test_many_at_once_append_a_key_once(file: Path) -> None:
     threads = [
-        threading.Thread(target=KnownHosts().append, args=(shown(f"gpu{n % 4}"), file, [file])) for n in range(24)
+        threading.Thread(target=KnownHosts().append, args=(shown(f"gpu{n % 4}"), file), kwargs={"also_check": [file]})
+        for n in range(24)
     ]
     for thread in threads:
         thread.start()
@@ -187,7 +188,7 @@ def test_many_at_once_append_a_key_once(file: Path) -> None:
 def test_a_key_is_not_appended_beside_another(file: Path) -> None:
     file.write_text(f"gpu01 ssh-ed25519 {OTHER}\n")
     with pytest.raises(HostKeyError, match="has changed"):
-        KnownHosts().append(shown(), file, [file])
+        KnownHosts().append(shown(), file, also_check=[file])
     assert file.read_text() == f"gpu01 ssh-ed25519 {OTHER}\n"
 
 

@@ -33,7 +33,7 @@ def a_run(state: Path, run: str, *, days_ago: int | None, project: str = "p1") -
     (state / "rundirs" / f"{run}-gpu01").mkdir(parents=True)
     if days_ago is not None:
         at = time.time_ns() - days_ago * DAY
-        folder.write_end(slurm_verdict(1, "succeeded", 0, "succeeded")._replace(ended=at, written=at))
+        folder.write_final_verdict(slurm_verdict(1, "succeeded", 0, "succeeded")._replace(ended=at, written=at))
     return folder
 
 
@@ -61,4 +61,5 @@ def test_a_purge_takes_the_ended_runs_of_a_project_and_leaves_all_others(tmp_pat
     a_run(tmp_path, "other", days_ago=1, project="p2")
     said = slurm_clean(Request(0, {"state": str(tmp_path), "hosts": [], "project": "p1", "purge": True}, -1, -1))
     assert left(tmp_path) == of("other")
-    assert (said["spools"], said["run_dirs"], said["kept"], said["gone"]) == (1, 1, [], False)
+    assert (said["spools"], said["run_dirs"], said["kept"], said["nothing_left"]) == (1, 1, [], False)
+    assert said["runs_left"] == 1

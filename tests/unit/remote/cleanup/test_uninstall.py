@@ -1,0 +1,46 @@
+"""What `down` says of the runs that a host keeps."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.cli.down_tables import rows_that_stay
+from clusterddp.remote.cleanup.uninstall import clean
+from clusterddp.remote.helper.request import Request
+from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer
+from clusterddp.remote.shared.schema.record import read_record
+from clusterddp.remote.spool.layout import all_spools
+from clusterddp.runs.cleanup import Cleaned
+from clusterddp.runs.holdings import Holdings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONG_AGO = 1  # ns since the epoch
+NEVER = 10**19  # ns since the epoch
+
+
+def ended(state: Path, run: str, *, attempts: int = 1, host: str = "gpu00", at: int = NEVER) -> None:
+    for attempt in range(1, attempts + 1):
+        spool = state / "runs" / run / str(attempt) / f"0-{host}"
+        spool.mkdir(parents=True)
+        record = {"state": "failed", "exit_code": 1, "reason": "", "ended": at}
+        (spool / "exit.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("of_others", [(), ("theirs1", "theirs2")], ids=["own home", "shared home"])
+def test_what_stays_is_counted_in_the_hosts_runs_not_in_spools(tmp_path: Path, of_others: tuple[str, ...]) -> None:
+    """A run has a spool for each attempt, and hosts that share a home see each other's runs."""
+    ended(tmp_path, "old", attempts=2, at=LONG_AGO)
+    ended(tmp_path, "young", attempts=2)
+    for run in of_others:
+        ended(tmp_path, run, host="gpu01")
+    held = Holdings(host="gpu00", runs=len({spool.run for spool in all_spools(str(tmp_path))}))
+    asked = {"state": str(tmp_path), "hosts": ["gpu00"], "project": "p1", "purge": False}
+    answer = read_record(CleanAnswer, clean(Request(0, asked, -1, -1)), "answer")
+    assert answer.spools == 2
+    (row,) = rows_that_stay([held], [], [Cleaned(host="gpu00", **answer._asdict())], workdir="")
+    assert row.what == "1 run on record: 30 days, or with --purge"
