@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from clusterddp.inventory.values import Inventory
     from clusterddp.inventory.variables.variable_table import HostEntry
     from clusterddp.launch.host_report import HostReport
-    from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.launcher import Launcher
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
-    from clusterddp.launch.run_keywords import RunKeywords
+    from clusterddp.launch.options.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
+    from clusterddp.launch.options.run_keywords import RunKeywords
     from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Selection, Words
     from clusterddp.project.project import Project
@@ -144,9 +144,9 @@ _NAMES = {
     "clusterddp.inventory.values": "Inventory",
     "clusterddp.inventory.variables.variable_table": "HostEntry",
     "clusterddp.launch.launcher": "Launcher",
-    "clusterddp.launch.keywords": "ClusterKeywords DoctorKeywords ExecKeywords",
+    "clusterddp.launch.options.keywords": "ClusterKeywords DoctorKeywords ExecKeywords",
     "clusterddp.launch.options": "RunOptions",
-    "clusterddp.launch.run_keywords": "RunKeywords",
+    "clusterddp.launch.options.run_keywords": "RunKeywords",
     "clusterddp.launch.make_plan": "LaunchPlan",
     "clusterddp.launch.host_report": "HostReport",
     "clusterddp.logs.lines": "LogLine",

@@ -16,8 +16,8 @@ from clusterddp.api.cluster import Cluster, Run
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch.host_report import HostReport
-from clusterddp.launch.keywords import ClusterKeywords, ExecKeywords
 from clusterddp.launch.options import DECLARED, RunOptions
+from clusterddp.launch.options.keywords import ClusterKeywords, ExecKeywords
 from clusterddp.logs.lines import LogLine
 from clusterddp.logs.selection import Selection
 from clusterddp.runs.cleanup import Cleaned, Orphans

@@ -1,4 +1,4 @@
-"""`python -m tests.run_keywords` writes launch/run_keywords.py: the keywords of `Cluster.run`, as declared."""
+"""`python -m tests.run_keywords` writes launch/options/run_keywords.py: the keywords of `Cluster.run`, as declared."""
 
 from __future__ import annotations
 

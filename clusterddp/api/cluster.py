@@ -20,10 +20,10 @@ from clusterddp.api import code_and_commands, find_runs, leftovers
 from clusterddp.api.cluster_hosts import ClusterHosts
 from clusterddp.hosts.fanout import HostGroup
 from clusterddp.inventory import built_in, load
-from clusterddp.launch import answering, launcher, option_values
-from clusterddp.launch.keywords import DOCTOR_READERS, EXEC_READERS
-from clusterddp.launch.option_values import read
-from clusterddp.launch.options import RunOptions, run_options
+from clusterddp.launch import answering, launcher
+from clusterddp.launch.options import RunOptions, option_values, run_options
+from clusterddp.launch.options.keywords import DOCTOR_READERS, EXEC_READERS
+from clusterddp.launch.options.option_values import read
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.runs import cleanup
 from clusterddp.runs.choose import Requester, choose_run
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.hosts.client import Host
     from clusterddp.launch.host_report import HostReport
-    from clusterddp.launch.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.make_plan import LaunchPlan
-    from clusterddp.launch.run_keywords import RunKeywords
+    from clusterddp.launch.options.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
+    from clusterddp.launch.options.run_keywords import RunKeywords
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside

@@ -9,8 +9,9 @@ from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector, append_known_hosts
 from clusterddp.inventory import Inventory, with_own_python
-from clusterddp.launch import launcher, option_values
-from clusterddp.launch.keywords import CLUSTER_READERS
+from clusterddp.launch import launcher
+from clusterddp.launch.options import option_values
+from clusterddp.launch.options.keywords import CLUSTER_READERS
 from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import run_on_hosts
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
-    from clusterddp.launch.keywords import ClusterKeywords
+    from clusterddp.launch.options.keywords import ClusterKeywords
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook

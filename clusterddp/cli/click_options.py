@@ -10,7 +10,7 @@ import click
 
 from clusterddp.cli.completion import hosts
 from clusterddp.errors import UsageError
-from clusterddp.launch import option_values
+from clusterddp.launch.options import option_values
 from clusterddp.text.units import duration, ranks
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _convert(
     param: click.Parameter | None,
     ctx: click.Context | None,
 ) -> Any:
-    """Convert a value by a reader of ``launch/option_values.py``; its UsageError becomes click's for type ``kind``."""
+    """Convert a value by a reader of ``option_values``; its UsageError becomes click's for type ``kind``."""
     try:
         return read(value)
     except UsageError as error:
@@ -107,7 +107,7 @@ class Ranks(click.ParamType[Any]):
 
 
 class Reader(click.ParamType[Any]):
-    """Any value that a reader of ``launch/option_values.py`` accepts."""
+    """Any value that a reader of ``launch/options/option_values.py`` accepts."""
 
     name = "text"
 

@@ -66,7 +66,7 @@ COMMANDS_OF_OTHER_TOOLS = {
     "launch": "`clusterddp run SCRIPT` starts a script on every host",
     "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
 }
-# torchrun's options that the plan sets itself; see clusterddp.launch.option_values.OWNED.
+# torchrun's options that the plan sets itself; see clusterddp.launch.options.option_values.OWNED.
 _TORCHRUN_OPTIONS = (
     "--rdzv",
     "--master",

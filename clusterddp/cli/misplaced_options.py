@@ -51,7 +51,7 @@ def refuse_unread(script: str, args: Sequence[str], project: Project, *, module:
     own_options = {} if _has_double_dash() else _find_own_options(args)
     if not own_options:
         return
-    from clusterddp.launch.script_options import is_in_project, unread_options  # noqa: PLC0415 - only where a word is an option of ours
+    from clusterddp.launch.options.script_options import is_in_project, unread_options  # noqa: PLC0415 - only where a word is an option of ours
 
     if not is_in_project(script, project, module=module):
         return

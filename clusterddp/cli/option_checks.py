@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from clusterddp.errors import UsageError
-from clusterddp.launch.option_values import variable
+from clusterddp.launch.options.option_values import variable
 
 
 def check_writable(text: str) -> None:

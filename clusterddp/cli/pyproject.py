@@ -15,7 +15,7 @@ import click
 
 from clusterddp.cli.project_options import COMMAND_OPTIONS, current_project, option_location, project_settings
 from clusterddp.errors import UsageError
-from clusterddp.launch import option_values
+from clusterddp.launch.options import option_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

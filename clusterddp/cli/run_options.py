@@ -9,8 +9,7 @@ import click
 
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import Reader, setting
-from clusterddp.launch import option_values
-from clusterddp.launch.options import DECLARED, RunOptions
+from clusterddp.launch.options import DECLARED, RunOptions, option_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable

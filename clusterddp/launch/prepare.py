@@ -15,9 +15,8 @@ from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
-from clusterddp.launch.threads import with_threads
 from clusterddp.probe.gather import survey_network
-from clusterddp.remote.shared.run.node_env import Node
+from clusterddp.remote.shared.run.node_env import THREADS, Node
 from clusterddp.remote.shared.run.unplaced_plan import choose_backend
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.workdir.workdir_names import FRESH
@@ -292,3 +291,31 @@ def node_of(
         clock_error_ns=facts.clock_error_ns,
         devices=None if devices is None else ",".join(devices),
     )
+
+
+def with_threads(nodes: Sequence[Node], facts: Mapping[str, Facts], env: Mapping[str, str]) -> list[Node]:
+    """Set each node's threads per worker to its share of the cores, at least 1; nodes on one machine share its cores.
+
+    torchrun sets 1 on a host with several workers, with a warning on every host, and nothing on a host with one. A
+    value set by the user, the inventory, the host or a setup line is kept: the plan passes it on.
+
+    ``facts`` are by host name; ``env`` are the variables that the user sets for all hosts.
+    """
+    workers: dict[str, int] = {}
+    for node in nodes:
+        boot = facts[node.host].boot
+        workers[boot] = workers.get(boot, 0) + node.nproc
+    return [_with_share(node, facts[node.host], workers[facts[node.host].boot], env) for node in nodes]
+
+
+def _with_share(node: Node, facts: Facts, workers: int, env: Mapping[str, str]) -> Node:
+    """Set a node's threads; ``workers`` is the number on its machine. Log where the value comes from."""
+    share = max(1, facts.usable_cores // workers)
+    if THREADS in env:
+        why, value = "by the command", env[THREADS]
+    elif facts.omp_num_threads is not None:
+        why, value = "by clusterddp_env, a setup line or the host", facts.omp_num_threads
+    else:
+        why, value = f"cores that may be used: {facts.usable_cores}; workers there: {workers}", str(share)
+    _log.debug("%s: %s=%s (%s)", node.host, THREADS, value, why)
+    return node._replace(threads=share)

@@ -1,6 +1,6 @@
 """Check a host's log frames: only those of the requested run pass, and every field is read by its type and range.
 
-remote/shared/run/log_frames.py specifies them.
+remote/shared/logs/log_frames.py specifies them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clusterddp.logs.checked_frames import (
     WorkersExited,
     WorkersStarted,
 )
-from clusterddp.remote.shared.run.log_frames import MAX_ATTEMPT, MAX_PIECES, RUN
+from clusterddp.remote.shared.logs.log_frames import MAX_ATTEMPT, MAX_PIECES, RUN
 from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.wire.frames import parse_json

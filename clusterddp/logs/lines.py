@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.remote.shared.run.log_units import first_unit, last_unit
+from clusterddp.remote.shared.logs.log_units import first_unit, last_unit
 from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.wire.frames import LONGEST_LINE
 

@@ -120,13 +120,13 @@ CASES = [
         again="clusterddp hosts",
     ),
     Case(
-        told=remedy("launch/options.py", "give one number, or no --rdzv-backend"),
+        told=remedy("launch/options/__init__.py", "give one number, or no --rdzv-backend"),
         first="clusterddp run --dry-run --rdzv-backend static --nnodes 1:2 train.py",
         then="clusterddp run --dry-run --rdzv-backend static --nnodes 2 train.py"
         " && clusterddp run --dry-run --nnodes 1:2 train.py",
     ),
     Case(
-        told=remedy("launch/options.py", "leave out --rdzv-backend, or take --relaunch"),
+        told=remedy("launch/options/__init__.py", "leave out --rdzv-backend, or take --relaunch"),
         first="clusterddp run --dry-run --rdzv-backend static --max-restarts 2 train.py",
         then="clusterddp run --dry-run --max-restarts 2 train.py"
         " && clusterddp run --dry-run --rdzv-backend static --relaunch 2 train.py",

@@ -17,7 +17,7 @@ from clusterddp.cli.session import open_cluster
 from clusterddp.cli.up_tables import print_cluster, print_host_keys
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
-from clusterddp.launch import option_values
+from clusterddp.launch.options import option_values
 from clusterddp.project.project import find, short_path
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
 from clusterddp.provision.inventory import convert

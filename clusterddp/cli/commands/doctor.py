@@ -10,7 +10,7 @@ import click
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import Checked, Number, cluster_options
 from clusterddp.cli.verbose import print_records
-from clusterddp.launch import option_values
+from clusterddp.launch.options import option_values
 
 
 @click.command("doctor")

@@ -9,7 +9,7 @@ import click
 from clusterddp.cli import completion
 from clusterddp.cli.click_options import Checked, setting
 from clusterddp.cli.run_options import run_option
-from clusterddp.launch import option_values
+from clusterddp.launch.options import option_values
 
 
 @click.command("up")

@@ -13,12 +13,11 @@ from clusterddp.environments import install
 from clusterddp.errors import PlanError, RunError, SyncError
 from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.hosts.ask import ask, reading_answer
-from clusterddp.launch import option_values, preflight
+from clusterddp.launch import preflight
 from clusterddp.launch.make_plan import LOOPBACK
-from clusterddp.launch.options import RunOptions
-from clusterddp.launch.prepare import node_of
+from clusterddp.launch.options import RunOptions, option_values
+from clusterddp.launch.prepare import node_of, with_threads
 from clusterddp.launch.ssh.over_ssh import NAME, start_node
-from clusterddp.launch.threads import with_threads
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.probe.gather import survey_network
 from clusterddp.remote.shared.run.plan import Peer, joined_plan, with_peer

@@ -12,9 +12,9 @@ import os
 import re
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Union
 
+from ..shared.logs.log_units import first_unit, last_unit
 from ..shared.logs.tail_request import TailRequest
 from ..shared.run.event_schema import WORKER_STARTED, of_kind
-from ..shared.run.log_units import first_unit, last_unit
 from ..shared.run.plan import AGENT_LOG
 from ..shared.wire.frames import LONGEST_LINE, MAX_BODY
 from ..spool.events import read_events

@@ -8,7 +8,7 @@ comes first.
 import os
 from typing import Container, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from ..shared.run.log_frames import MAX_PIECES
+from ..shared.logs.log_frames import MAX_PIECES
 from ..shared.wire.frames import MAX_BODY
 from .line_times import LineTimes, WaitLimit
 from .order_marks import BEYOND, ERR, OUT, OrderMarks

@@ -2,7 +2,7 @@
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..shared.run.log_frames import MAX_PIECES
+from ..shared.logs.log_frames import MAX_PIECES
 from ..shared.wire.frames import MAX_BODY
 from .output_files import LogChunk, LogFile
 

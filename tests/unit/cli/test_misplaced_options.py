@@ -165,7 +165,7 @@ def test_no_file_is_read_for_options_that_are_not_ours(monkeypatch: pytest.Monke
         walked.append(root)
         return []
 
-    monkeypatch.setattr("clusterddp.launch.script_options.walk", walk)
+    monkeypatch.setattr("clusterddp.launch.options.script_options.walk", walk)
     judge("train.py --lr 3 --steps=5 x --batch-size 7")
     assert walked == []
     with pytest.raises(UsageError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clusterddp.facts.host import Facts
-from clusterddp.launch.threads import with_threads
+from clusterddp.launch.prepare import with_threads
 from tests.unit.facts_made import facts_json
 from tests.unit.launch.test_make_plan import node
 

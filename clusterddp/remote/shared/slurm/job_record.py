@@ -11,7 +11,7 @@ Pure.
 import re
 from typing import Any, Mapping, NamedTuple, Optional
 
-from ..run.log_frames import RUN
+from ..logs.log_frames import RUN
 from ..run.plan import NodePlan
 from ..schema.fields import Fields
 from ..schema.record import checked, field, maybe, nested, read_record, record

@@ -6,8 +6,8 @@ missing, like one that was torn on the host's own disk.
 
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
+from ..logs.log_frames import MAX_ATTEMPT, RUN
 from ..run.event_schema import NodeEvent, event_json, maybe_event
-from ..run.log_frames import MAX_ATTEMPT, RUN
 from ..run.run_record import RunRecord
 from ..run.spool_records import ExitRecord, PeersRecord
 from ..schema.fields import DamagedError, Fields

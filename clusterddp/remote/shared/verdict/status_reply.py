@@ -6,7 +6,7 @@ Who asks again, as `wait` does twice a second, says which long fields it has; wh
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..run.log_frames import RUN
+from ..logs.log_frames import RUN
 from ..schema.fields import Fields
 from ..schema.json_text import to_json
 from ..schema.record import MAX_LENGTH, by_key, checked, field, maybe, record, record_in

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.logs import line_times, order_marks
 from clusterddp.remote.logs.order_marks import ERR, OUT, OrderMarks
-from clusterddp.remote.shared.run.log_frames import MAX_PIECES
+from clusterddp.remote.shared.logs.log_frames import MAX_PIECES
 from clusterddp.remote.shared.wire.frames import MAX_BODY, MAX_FRAME, Frame, encode
 from tests.unit.spool_writer import Tail, Writer, caught_up, read
 

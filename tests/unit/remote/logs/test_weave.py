@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.logs.output_files import LogFile
 from clusterddp.remote.logs.weave import Woven, weave
-from clusterddp.remote.shared.run.log_frames import MAX_PIECES
+from clusterddp.remote.shared.logs.log_frames import MAX_PIECES
 from clusterddp.remote.shared.wire.frames import MAX_BODY
 
 if TYPE_CHECKING:

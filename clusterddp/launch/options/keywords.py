@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from clusterddp.launch import option_values as values
+from clusterddp.launch.options import option_values as values
 from clusterddp.project.project import Project, find
 from clusterddp.text.units import duration
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
-from clusterddp.launch import option_values as values
-from clusterddp.launch.declare import declarations, option, required_option
+from clusterddp.launch.options import option_values as values
+from clusterddp.launch.options.declare import declarations, option, required_option
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.text.units import duration
 
