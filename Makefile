@@ -72,14 +72,14 @@ chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table 
 
 KILLS ?= 400
 kills: $(VENV)/.stamp  ## helper, connection or operator killed at KILLS places each of a sync and of a push
-	CLUSTERDDP_KILLS=$(KILLS) $(PYTEST) tests/integration/test_sync_killed.py
+	CLUSTERDDP_KILLS=$(KILLS) $(PYTEST) tests/integration/sync/test_sync_killed.py
 
 test-slurm: SYSTEM += slurmdbd mariadb-server-core mariadb-client-core
 test-slurm: $(VENV)/.stamp system-packages  ## all that is tried on real Slurm; `make test` has a part of it
 	CLUSTERDDP_SLURM=1 $(PYTEST) tests/slurm
 
 test-playbooks: $(VENV)/.stamp system-packages  ## all tests of the playbooks; `make test` has the short ones
-	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/test_playbooks.py tests/integration/test_playbooks_systemd.py
+	CLUSTERDDP_PLAYBOOKS=1 $(PYTEST) tests/integration/provision/test_playbooks.py tests/integration/provision/test_playbooks_systemd.py
 
 # Of its own, for what is installed beside torch is imported beside it.
 FRAMEWORKS := $(VENV)/frameworks

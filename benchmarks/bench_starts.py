@@ -1,8 +1,8 @@
 """STARTS runs in a row from the warm server: whether each worker sees what it sees plainly, and how long each takes.
 
 On one lab host (root, Linux) with WORKERS. The script tells everything it can see of how it was started (the table of
-tests/integration/test_shim_transparency.py) and its seeds; the first run is a plain one, and all others are compared
-with that. A run that takes three times the median is shown with where its time went.
+tests/integration/worker/test_shim_transparency.py) and its seeds; the first run is a plain one, and all others are
+compared with that. A run that takes three times the median is shown with where its time went.
 
     python benchmarks/bench_starts.py [STARTS [WORKERS]]
 """
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.integration.fork_server.test_fork_server import events  # noqa: E402
 from tests.integration.fork_spool import LOADED  # noqa: E402 - tests live in the project, not in site-packages
+from tests.integration.preload.test_warm import warm  # noqa: E402
 from tests.integration.shim_spool import PROBES, without_addresses  # noqa: E402
-from tests.integration.test_fork_server import events  # noqa: E402
-from tests.integration.test_warm import warm  # noqa: E402
 from tests.lab import Lab  # noqa: E402
 from tests.lab.system import wait_until  # noqa: E402
 from tests.lean import WHOLE_TORCH  # noqa: E402

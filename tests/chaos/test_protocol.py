@@ -19,7 +19,7 @@ from clusterddp.remote.control.messages import AttemptDecision, Message
 from tests.chaos.rounds import ROUNDS
 from tests.integration.real_helper import alive, entry, wait_for
 from tests.integration.runs_started import with_constants
-from tests.integration.test_run_control import IMPATIENT, NAMES, Job, go_on
+from tests.integration.supervisor.test_run_control import IMPATIENT, NAMES, Job, go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

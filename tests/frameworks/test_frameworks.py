@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.cli import Done, User, wait_until_nothing_is_left
-from tests.integration.test_fork_server import events
-from tests.integration.test_warm import warm
+from tests.integration.fork_server.test_fork_server import events
+from tests.integration.preload.test_warm import warm
 from tests.lab.system import wait_until
 from tests.own_lab import own_lab
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.frameworks.test_frameworks import PYTHON
 from tests.integration.fork_spool import LOADED
-from tests.integration.test_preload import tried
+from tests.integration.preload.test_preload import tried
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,7 @@
 """The doctor and a job on this machine's own NVIDIA GPUs; skipped, by name, where there are none.
 
-What the doctor makes of sick GPUs is tested with made output (tests/integration/test_doctor_gpus.py): here it is real,
-and well. `tests/gpu/record.sh` records it.
+What the doctor makes of sick GPUs is tested with made output (tests/integration/doctor/test_doctor_gpus.py): here it
+is real, and well. `tests/gpu/record.sh` records it.
 """
 
 from __future__ import annotations

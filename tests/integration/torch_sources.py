@@ -1,7 +1,7 @@
 """Other versions of torch's launcher to test against: their own Python sources over the installed torch's libraries.
 
     python -m tests.integration.torch_sources FOLDER 2.6.0 2.15.0      # once; needs a package index
-    CLUSTERDDP_TORCH_SOURCES=FOLDER python -m pytest tests/integration/test_torch_versions.py
+    CLUSTERDDP_TORCH_SOURCES=FOLDER python -m pytest tests/integration/fork_server/test_torch_versions.py
 
 All that the plugin and the plan rely on (torch.distributed.run, elastic, its agents and rendezvous) is Python; the
 store below it is the installed torch's.

@@ -1,7 +1,7 @@
 """GPUs tried by a torch that is made: how it starts, computes and copies is told, GPU by GPU.
 
 What a real torch without GPUs says stands at the end. The whole operation is asked on lab hosts
-(tests/integration/test_doctor_gpus.py).
+(tests/integration/doctor/test_doctor_gpus.py).
 """
 
 from __future__ import annotations

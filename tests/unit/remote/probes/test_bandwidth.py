@@ -1,4 +1,4 @@
-"""Pouring and draining on real sockets of this machine. Between hosts: tests/integration/test_bench.py."""
+"""Pouring and draining on real sockets of this machine. Between hosts: tests/integration/doctor/test_bench.py."""
 
 from __future__ import annotations
 

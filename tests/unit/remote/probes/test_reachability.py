@@ -1,4 +1,4 @@
-"""Listening and dialling on real sockets of this machine. Firewalls: tests/integration/test_probe.py."""
+"""Listening and dialling on real sockets of this machine. Firewalls: tests/integration/doctor/test_probe.py."""
 
 from __future__ import annotations
 
