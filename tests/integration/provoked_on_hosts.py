@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.integration import test_doctor as doctor
+from tests.integration.doctor import test_doctor as doctor
 from tests.lab import Lab
 from tests.lab.system import command, let_pass
 from tests.lean import WHOLE_TORCH
