@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz kills chaos soak lint style types format bench profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz kills chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -128,7 +128,11 @@ format: $(VENV)/.stamp
 	$(BIN)/ruff format
 
 bench: $(VENV)/.stamp system-packages
-	@for each in benchmarks/bench_*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
+	@for each in $(filter-out benchmarks/bench_hangs.py,$(wildcard benchmarks/bench_*.py)); do \
+		echo "== $$each"; $(BIN)/python $$each || exit 1; done
+
+bench-hangs: $(VENV)/.stamp system-packages  ## what `why` says of each script of benchmarks/hangs. NAMES=missing: those alone
+	$(BIN)/python benchmarks/bench_hangs.py $(NAMES)
 
 profile: $(VENV)/.stamp  ## where the time of a run's start goes, on this machine
 	@mkdir -p build && $(BIN)/clusterddp run --timeline build/profile.txt examples/toy_ddp.py --steps 5 >/dev/null && cat build/profile.txt

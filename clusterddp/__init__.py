@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
+    from clusterddp.runs.why import Why
     from clusterddp.shell.command import Command, Executed
     from clusterddp.shell.execution import Execution
     from clusterddp.sync.code_diff import FileDiff
@@ -123,6 +124,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "Wanted",
+    "Why",
     "Words",
     "WorkdirBeside",
     "WorkerStack",
@@ -164,6 +166,7 @@ _NAMES = {
     "clusterddp.runs.stacks": "WorkerStack",
     "clusterddp.runs.streams": "Streams",
     "clusterddp.runs.view.verdict_lines": "Verdict",
+    "clusterddp.runs.why": "Why",
     "clusterddp.runs.view.run_view": "RunView",
     "clusterddp.shell.command": "Command Executed",
     "clusterddp.shell.execution": "Execution",

@@ -26,6 +26,7 @@ from clusterddp.runs.proof import Proof
 from clusterddp.runs.stacks import WorkerStack
 from clusterddp.runs.view.run_view import RunView
 from clusterddp.runs.view.verdict_lines import Verdict
+from clusterddp.runs.why import Why
 from clusterddp.shell import Command, Executed
 from clusterddp.sync.result import HostSync, SyncResult
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "docs" / "python-api.md"
 VALUES = (
     HostReport, Diagnosis, CheckResult, RunView, Verdict, LogLine, Selection, Proof, Cleaned, Orphans, WorkerStack,
-    Command, Executed, WorkdirBeside, SyncResult, HostSync,
+    Command, Executed, WorkdirBeside, SyncResult, HostSync, Why,
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "runs": "List runs, the newest last.",
     "stop": "End runs on every host, and prove it.",
     "signal": "Send a signal to every worker of a run.",
+    "why": "Say which rank holds a run up, and where.",
     "wait": "Wait for runs to end.",
     "down": "End all runs here, remove their old files.",
     "sync": "Bring the project's code to every host.",

@@ -15,7 +15,7 @@ from clusterddp.runs.run_folders import describe_workdirs, workdir_label
 from clusterddp.runs.stacks import group_stacks
 from clusterddp.runs.view.run_status import UNREACHABLE
 from clusterddp.text.folding import folded_names
-from clusterddp.text.units import human_duration
+from clusterddp.text.units import human_duration, short_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,7 @@ def print_status(view: RunView) -> None:
     for notice in summary.notices:
         line(escape(complete_commands(notice)))
     if view.live and details.last_output and time.time() - details.last_output >= _MIN_SILENCE:
-        line(f"no rank has printed for {_short_duration(time.time() - details.last_output)}")
+        line(f"no rank has printed for {short_duration(time.time() - details.last_output)}")
     _print_hosts(details, live=view.live)
     if summary.verdict and summary.verdict.remedy:
         line(escape(f"remedy: {complete_commands(summary.verdict.remedy)}"))
@@ -176,15 +176,7 @@ def _state_markup(state: str) -> str:
 
 def _ago(seconds: float) -> str:
     """Return ``now``, ``4 s ago``, ``12 min ago``."""
-    return f"{_short_duration(seconds)} ago" if seconds >= 1 else "now"
-
-
-def _short_duration(seconds: float) -> str:
-    """Return ``4 s``, ``12 min``, ``3 h``, ``2 d``."""
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds // unit:.0f} {name}"
-    return f"{seconds:.0f} s"
+    return f"{short_duration(seconds)} ago" if seconds >= 1 else "now"
 
 
 def print_diff(a: str, b: str, differences: Sequence[Difference], files: Sequence[FileDiff]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterddp.remote.shared.verdict.judge import Failure
-    from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import RunOnHosts
 
 TIMEOUT = 10.0  # seconds for the worker's host to answer
 FIRST_LINES, LAST_LINES = 8, 14  # lines of a long traceback: where it began, and how it ended
@@ -26,7 +26,7 @@ _CHAINED = ("The above exception was the direct cause", "During handling of the 
 _CRASH = re.compile(r"Fatal Python error:|terminate called ")
 
 
-def failure_output(run: Run, failure: Failure) -> list[str]:
+def failure_output(run: RunOnHosts, failure: Failure) -> list[str]:
     """Return the output lines of a failed worker with a heading; empty if there are none or they cannot be read.
 
     A worker that was killed from outside printed nothing about it, so nothing is shown for it.

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.ask import reading_answer
-from clusterddp.hosts.fanout import Outcome, T, each, values
+from clusterddp.hosts.fanout import values
 from clusterddp.inventory.patterns import select
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
-from clusterddp.remote.shared.processes.process_records import SignalRequest, StacksRequest
+from clusterddp.remote.shared.processes.process_records import SignalRequest
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.remote.shared.verdict.node_report import NodeReport
-from clusterddp.runs import signals, stacks
+from clusterddp.runs import signals
+from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.ending import EndDetector
 from clusterddp.runs.run_on_hosts import RunOnHosts, gather
 from clusterddp.runs.streams import Streams
@@ -26,7 +27,7 @@ from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from typing_extensions import Unpack
 
@@ -36,14 +37,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
-
-
-class RunPart(NamedTuple):
-    """A run's part on one host."""
-
-    name: str
-    spool: str
+    from clusterddp.runs.why import Why
 
 
 def interrupt_reason(interrupt: KeyboardInterrupt) -> str:
@@ -55,22 +51,25 @@ def interrupt_reason(interrupt: KeyboardInterrupt) -> str:
 class Run(RunOnHosts):
     """One run, live or past. The hosts keep its state; this object queries them."""
 
-    def stacks(self) -> list[WorkerStack]:
-        """Return each live worker's current stack, by rank. A host without an answer is missing; its error is shown.
+    def stacks(self, ranks: Collection[int] | None = None) -> list[WorkerStack]:
+        """Return the current stacks of the live workers with these ranks, or of all, by rank.
 
-        It takes a few seconds at most, and does not disturb the workers.
+        A host without an answer is missing; its error is shown. It takes a few seconds at most. Where a host has no
+        py-spy, a signal prints the stack, which may end a blocking C call of the worker early (EINTR).
         """
+        return take_stacks(self, ranks)
 
-        def ask(part: RunPart) -> list[WorkerStack]:
-            answer = self._host(part.name).call("stacks", to_fields(StacksRequest(spool=part.spool)))
-            with reading_answer(part.name):
-                return stacks.parse_stacks(part.name, answer)
+    def why(self, view: RunView | None = None) -> Why:
+        """Return why the run does not go on, or how it ended: the rank, the operation and the line, in a sentence.
 
-        outcomes = self._each_spool(ask)
-        for outcome in outcomes:
-            if outcome.error:
-                self.cluster.notify(f"no stacks: {outcome.error}")
-        return sorted((stack for outcome in outcomes for stack in outcome.value or ()), key=lambda stack: stack.rank)
+        It asks all workers twice, a second apart, and takes the stacks of a few of them.
+
+        Args:
+            view: What hosts reported of the run just now, with evidence; None: they are asked.
+        """
+        from clusterddp.runs.why import explain  # noqa: PLC0415 - only for `why`
+
+        return explain(self, view or self.view())
 
     def signal(self, name: str) -> list[Signalled]:
         """Send a signal to every live worker that handles it; return the result for each worker, by rank.
@@ -84,26 +83,13 @@ class Run(RunOnHosts):
         """
         number = signals.signal_name(name)
 
-        def send(part: RunPart) -> list[Signalled]:
-            order = SignalRequest(spool=part.spool, signal=number)
-            answer = self._host(part.name).call("signal", to_fields(order))
-            with reading_answer(part.name):
-                return signals.read(part.name, answer)
+        def send(host: Host, spool: str) -> list[Signalled]:
+            answer = host.call("signal", to_fields(SignalRequest(spool=spool, signal=number)))
+            with reading_answer(host.name):
+                return signals.read(host.name, answer)
 
-        results = values(self._each_spool(send))
+        results = values(each_spool(self, send))
         return sorted((worker for workers in results for worker in workers), key=lambda worker: worker.rank)
-
-    def _each_spool(self, work: Callable[[RunPart], T]) -> list[Outcome[T]]:
-        """Call ``work`` for every host that takes part in this attempt."""
-        return each([RunPart(name, spool) for name, spool in self.spools.items() if spool], work)
-
-    def _host(self, name: str) -> Host:
-        """Return a connection to a host that sees the run's workers there."""
-        return self.cluster.launcher_of(self.record).host(self.cluster, self.id, name)
-
-    def reader(self, host: str) -> Host:
-        """Return a connection that can read the files of one of its hosts."""
-        return self.cluster.launcher_of(self.record).reader(self.cluster, self.id, host)
 
     def begun(self, progress: Callable[[str], None]) -> Run:
         """Return the same run once its nodes have begun; ``progress`` receives what it waits for."""

@@ -209,6 +209,10 @@ class RunOnHosts:
         """Return the status object of docs/labels-and-json.md; ``patience`` as in ``view``."""
         return self.view(quiet=patience is not None, patience=patience).to_json()
 
+    def reader(self, host: str) -> Host:
+        """Return a connection that can read the files of one of its hosts."""
+        return self.cluster.launcher_of(self.record).reader(self.cluster, self.id, host)
+
     def verdict(self) -> Verdict | None:
         """Return how the run ended; None while it is live."""
         return self.view().verdict()

@@ -58,6 +58,7 @@ class WorkerStack:
     why: str
     frames: tuple[StackFrame, ...]
     threads: tuple[tuple[StackFrame, ...], ...]
+    holds_gil: bool = False  # one of its threads held Python's lock, as far as the tool says
 
     @property
     def place(self) -> str:
@@ -109,6 +110,7 @@ def _build_stack(host: str, report: StackReport) -> WorkerStack:
         why=report.why,
         frames=main,
         threads=tuple(others),
+        holds_gil=report.source == "py-spy" and _owns_gil(report.text),
     )
 
 
@@ -130,13 +132,22 @@ def _parse_faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
 
 def _parse_py_spy(text: str) -> list[tuple[StackFrame, ...]]:
     """Parse every thread's frames, the main thread's last, from py-spy's JSON."""
-    try:
-        data = parse_json(text.encode(errors="replace"))
-    except ValueError:  # cut off, or no JSON
-        return []
-    threads = list(Fields({"py-spy": data}, most=MAX_LENGTH).each("py-spy", lambda thread: thread))
+    threads = _read_py_spy(text)
     threads.sort(key=lambda thread: thread.anything("os_thread_id") == thread.anything("pid"))  # equal: the main thread
     return [tuple(reversed(thread.each("frames", _parse_py_spy_frame))) for thread in threads]
+
+
+def _read_py_spy(text: str) -> list[Fields]:
+    """Read the threads of py-spy's JSON; none if it was cut off, or is no JSON."""
+    try:
+        data = parse_json(text.encode(errors="replace"))
+    except ValueError:
+        return []
+    return list(Fields({"py-spy": data}, most=MAX_LENGTH).each("py-spy", lambda thread: thread))
+
+
+def _owns_gil(text: str) -> bool:
+    return any(thread.anything("owns_gil") is True for thread in _read_py_spy(text))
 
 
 def _parse_py_spy_frame(frame: Fields) -> StackFrame:

@@ -155,7 +155,7 @@ class RunWatch:
             return
         self._silent = True
         clock = clock_time(since)
-        shows = f"`clusterddp status {self.run.id} --stacks` shows where each one is"
+        shows = f"`clusterddp why {self.run.id}` says what they wait for"
         self._tell("silent", f"no rank has printed for {human_duration(quiet)}, since {clock}; {shows}")
 
     def _tell(self, event: str, line: str) -> None:

@@ -81,16 +81,17 @@ def make_spool(
     helper: str = sys.executable,
     elastic: bool = False,
     preload: tuple[str, ...] = (),
+    comm_trace: bool = True,
 ) -> ShimSpool:
     """A spool under ``folder``: workers run on ``python``, the shim on ``helper``; four of them, or any if elastic.
 
-    Its fork server preloads ``preload``.
+    Its fork server preloads ``preload``. Workers get a server for traces if ``comm_trace``.
     """
     spool = Spool(str(folder / "runs" / "r1" / "0" / "0-here"))
     cwd = folder / "work"
     cwd.mkdir()
     plan = PLAN._replace(run="r1", python=python, cwd=str(cwd), workdir=str(cwd), world_size=4)
-    plan = changed(plan, elastic=elastic, min_nodes=1, preload=preload)
+    plan = changed(plan, elastic=elastic, min_nodes=1, preload=preload, comm_trace=comm_trace)
     assert made_spool(spool, plan)
     worker = Path(spool.path("worker"))
     worker.write_text(shim_script(helper, spool.path("remote.pyz"), spool.folder))

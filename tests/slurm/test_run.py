@@ -94,6 +94,7 @@ def test_a_detached_run_is_followed_looked_at_signalled_and_stopped(user: User, 
         assert (status["state"], status["world_size"], status["launcher"]) == ("running", 2, "slurm")
         assert [host["name"] for host in status["hosts"]] == ["gpu01", "gpu02"]
         assert "stay.py" in user.run("status", status["job"], "--stacks").out
+        assert any("stay.py:" in line for line in user.run("why", status["job"], "--json").json["evidence"])
         assert user.run("signal", status["job"], "USR1").code == 0
         live.wait_for("[0 gpu01:0] noticed")
         live.wait_for("[1 gpu02:0] noticed")

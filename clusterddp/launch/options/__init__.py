@@ -184,6 +184,13 @@ class RunOptions:
         help="Start every worker plainly, whatever the inventory says.",
         doc="Start every worker without the fork server, whatever the inventory says.",
     )
+    no_comm_trace: bool = option(
+        values.flag,
+        default=False,
+        setting=True,
+        help="Do not let workers answer for their collectives.",
+        doc="Start no server in the workers that says which collective operations they are in (``why`` asks it).",
+    )
     no_doctor: bool = option(
         values.flag,
         default=False,

@@ -30,6 +30,7 @@ class RunKeywords(TypedDict, total=False):
     log_limit: int | str | None
     no_sync: bool
     no_fork_server: bool
+    no_comm_trace: bool
     no_doctor: bool
     skip: str | Iterable[str]
     workdir: str | None

@@ -39,6 +39,7 @@ TABLE = {
     "stop": "processes.stop:stop",
     "runs": "supervisor.status_operation:runs",
     "stacks": "processes.stacks:stacks",
+    "traces": "processes.traces:traces",
     "signal": "supervisor.signal_operation:signal",
     "clean": "cleanup.uninstall:clean",
     "holdings": "cleanup.holdings:holdings",

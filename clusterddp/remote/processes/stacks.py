@@ -74,8 +74,10 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     Each is ``{rank, local_rank, start, pid, state, wchan, source, text, why}``. ``source`` is ``py-spy`` (``text`` is
     its JSON), ``faulthandler`` (as it prints), or empty: then ``why`` says why.
     """
-    spool = Spool(request.read_args(StacksRequest).spool)
-    workers = [LiveWorker(spool, event) for event in live_workers(spool.events())]
+    asked = request.read_args(StacksRequest)
+    spool = Spool(asked.spool)
+    live = live_workers(spool.events())
+    workers = [LiveWorker(spool, event) for event in live if asked.ranks is None or event.rank in asked.ranks]
     spy = find_py_spy(spool.plan().python)
     stopped = [worker for worker in workers if worker.state == "T"]  # that they are stopped is what matters
     others = [worker for worker in workers if worker not in stopped]

@@ -32,6 +32,8 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         return False
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
+    if plan.host_settings.comm_trace and not plan.settings.no_comm_trace:
+        os.mkdir(spool.traces, 0o700)  # where the hook finds it, it starts a server
     link_or_copy(code, spool.code)
     write_hook(code, spool.path("hook"))
     if plan.settings.program:

@@ -92,6 +92,15 @@ class Spool:
         return self.path("logs")
 
     @property
+    def traces(self) -> str:
+        """The folder of the sockets at which workers answer for their collective operations; missing if they do not."""
+        return self.path("traces")
+
+    def trace_socket(self, start: int, local_rank: int) -> str:
+        """The socket of one worker."""
+        return os.path.join(self.traces, "%d.%d" % (start, local_rank))
+
+    @property
     def events_file(self) -> str:
         """The file of all events, a line each."""
         return self.path("events.jsonl")
@@ -317,6 +326,7 @@ class Spool:
         record["survivors"] = redaction_of(self.folder).value(fields.get("survivors", []), longest=0)
         if not fields.get("pending"):
             self.drop_secrets()
+            self._remove_trace_sockets()
         self._unwritten_exit = None
         try:
             self._write_record(EXIT, record)
@@ -330,6 +340,14 @@ class Spool:
             disk_space.free_reserved(self.path(name))
         if not fields.get("pending"):
             free_unneeded(self.folder)
+
+    def _remove_trace_sockets(self) -> None:
+        try:
+            for name in os.listdir(self.traces):
+                os.unlink(os.path.join(self.traces, name))
+            os.rmdir(self.traces)
+        except OSError:  # there were none; or retention removes the folder later
+            pass
 
     def make_exit_final(self, reason: str) -> None:
         """Mark the exit record as final: ``reason`` says why no attempt follows, or which one."""

@@ -79,7 +79,7 @@ def test_a_silence_of_all_ranks_is_told_once_with_what_shows_where_they_are(user
         live.wait_for("[0 gpu00:0] one")
         live.wait_for("[1 gpu01:0] one")
         wait_until("the silence is told", lambda: len(told()) == 1)
-        assert told()[0].endswith(f"; `clusterddp status {live.run} --stacks` shows where each one is")
+        assert told()[0].endswith(f"; `clusterddp why {live.run}` says what they wait for")
         for host in lab.hosts[:2]:
             host.write(FIRST, "")
         wait_until("the next one is told", lambda: len(told()) == 2)

@@ -219,7 +219,7 @@ SHARED = remedy(
     "run %s is live in %s too: both write there; --workdir fresh gives a run a folder of its own",
 )
 LIVE = remedy("runs/holdings.py", "`clusterddp stop {}` ends it")
-STACKS = remedy("runs/watch.py", "`clusterddp status {} --stacks` shows where each one is")
+WHY = remedy("runs/watch.py", "`clusterddp why {}` says what they wait for")
 ALL = remedy("runs/failure_lines.py", "`clusterddp logs {} --rank {} --stream err` shows all")
 NO_WARM = remedy("launch/preload.py", "leave clusterddp_fork_server: false out there")
 PORTS = remedy("remote/system/ports.py", "free one, or set clusterddp_ports to another range")
@@ -243,7 +243,7 @@ def test_what_is_told_beside_a_live_run_is_typed_and_holds(user: User) -> None:
     with user.start("run", "--limit", "here", "--silence", "0.3s", "waits.py", str(go)) as live:
         live.wait_for("waits")
         live.wait_for("no rank has printed", stream="err")
-        (line,) = STACKS.commands(live.text("err"))
+        (line,) = WHY.commands(live.text("err"))
         assert "waits.py" in typed(user, line)
         refused(user, f"clusterddp run --join {live.run}", FIXED)
         shared = typed(user, "clusterddp run --limit here train.py")

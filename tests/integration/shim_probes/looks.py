@@ -54,7 +54,8 @@ def descriptors():
             target = os.readlink("/proc/self/fd/" + name)
         except FileNotFoundError:
             continue  # the listing's own
-        if int(name) > 2 and not (int(name) > 200 and "/stacks/" in target):  # the one thing of ours
+        ours = "/stacks/" in target or target.startswith("socket:")  # the server for traces listens
+        if int(name) > 2 and not (int(name) > 200 and ours):
             found[name] = target
     return found
 

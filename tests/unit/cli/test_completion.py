@@ -60,6 +60,8 @@ def complete_commands(folder: Path, line: str) -> list[str]:
         ("clusterddp logs --rank ", ["0", "1", "2"]),
         ("clusterddp pull --run night --rank 0,", ["0,0", "0,1", "0,2"]),
         ("clusterddp stop ni", ["night"]),
+        ("clusterddp wh", ["why"]),
+        ("clusterddp why ni", ["night"]),
         ("clusterddp signal night US", ["USR1", "USR2"]),
         ("clusterddp doctor --only Net", ["Network"]),
     ],

@@ -1,10 +1,10 @@
 """The requests and answers of ``signal``, ``stacks`` and ``last_words`` on workers, and of ``orphans``."""
 
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from ..run.spool_records import LeftProcess
 from ..schema.fields import Fields
-from ..schema.record import field, many, record
+from ..schema.record import field, many, maybe, record
 
 
 @record
@@ -30,6 +30,7 @@ class StacksRequest(NamedTuple):
     """``stacks``: the Python stacks of the live workers of a node."""
 
     spool: str = field(Fields.text)  # the node's folder
+    ranks: Optional[Tuple[int, ...]] = field(maybe(Fields.numbers), default=None)  # only these; None: all
 
 
 @record

@@ -18,4 +18,5 @@ class HostSettings(NamedTuple):
     preload: Tuple[str, ...] = field(Fields.texts, default=())
     # paths below the workdir that a node which is new to an attempt gets from the others
     carry: Tuple[str, ...] = field(Fields.texts, default=())
+    comm_trace: bool = field(Fields.flag, default=False)  # workers answer for their collective operations
     more: Mapping[str, Any] = {}

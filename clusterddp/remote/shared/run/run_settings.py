@@ -15,6 +15,7 @@ class RunSettings(NamedTuple):
     # Options of a run.
     env: Mapping[str, str] = field(by_key(Fields.text), default={})  # the user's, for all hosts
     debug_comm: bool = field(Fields.flag, default=False)
+    no_comm_trace: bool = field(Fields.flag, default=False)
     # seconds between SIGTERM and SIGKILL when torchrun ends its workers
     grace: float = field(Fields.real, default=GRACE)
     time_limit: Optional[float] = field(Fields.maybe_real, default=None)

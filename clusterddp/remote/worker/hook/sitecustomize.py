@@ -1,4 +1,4 @@
-"""A worker's start-up hook: records exceptions, stacks and the order of output, survives a full disk, stays unseen.
+"""A worker's start-up hook: records exceptions, stacks, traces and the order of output, survives a full disk, unseen.
 
 The shim puts this folder first on PYTHONPATH. This module restores what that changed and runs the host's own
 sitecustomize. Then it records an uncaught exception, dumps stacks on a signal, lets stdout and stderr survive a full
@@ -27,6 +27,7 @@ OWN_DESCRIPTOR = 250  # the highest descriptor that is tried for files of ours
 MARKS_LIMIT = 4 << 20  # bytes of marks in one file; it and the one before it are kept
 STACK_SIGNAL_OFFSET = 7  # above SIGRTMIN; the same number is in processes/stacks.py
 LONGEST = 64 * 1024  # characters of a traceback or message that are kept
+DISTRIBUTED = "torch.distributed.distributed_c10d"  # once it is looked for, the C++ part of torch.distributed is there
 FORK_SERVER = "fork-server "  # in place of a worker's name, followed by the descriptor of the socket to the supervisor,
 # or by "warm" and a warm server's arguments
 
@@ -93,8 +94,8 @@ def serve_forks(argument: str) -> str:
 
 
 def install(worker: str) -> None:
-    """Install the exception record, the stack signal, and stdout and stderr that survive a full disk."""
-    for step in (keep_exceptions, dump_stacks, survive_full_disk):
+    """Install the exception record, the stack signal, output that survives a full disk, and the server for traces."""
+    for step in (keep_exceptions, dump_stacks, survive_full_disk, serve_traces):
         try:
             step(worker)
         except Exception:  # noqa: BLE001, S112 - a worker without one of them is still a worker
@@ -265,6 +266,134 @@ def survive_full_disk(worker: str) -> None:
         raw = getattr(buffer, "raw", buffer)
         if raw is not None:
             raw.write = _surviving(raw.write, worker, name, order)
+
+
+def serve_traces(worker: str) -> None:
+    """Start torch's server for traces where torch.distributed is loaded, or as soon as the worker imports it."""
+    path = os.path.join(SPOOL, "traces", worker)
+    if not os.path.isdir(os.path.dirname(path)):  # the run is without
+        return
+    if DISTRIBUTED in sys.modules:
+        start_trace_server(path)
+    else:
+        before_import(DISTRIBUTED, lambda: start_trace_server(path))
+
+
+def before_import(name: str, act: "Callable[[], None]") -> None:
+    """Call ``act`` once, when this process (no child of it) is about to import the module.
+
+    Python's own finder is watched for it until then: a finder of ours in ``sys.meta_path`` would be seen there, and
+    lost where a script replaces that list.
+    """
+    finder: "Any" = sys.modules["_frozen_importlib_external"].PathFinder
+    own = vars(finder)["find_spec"]
+    search = own.__func__
+    pid = os.getpid()
+    waiting = True
+
+    def find_spec(cls: "Any", fullname: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        nonlocal waiting
+        if fullname == name and waiting:
+            waiting = False
+            if vars(finder).get("find_spec") is watched:
+                finder.find_spec = own
+            if os.getpid() == pid:
+                try:
+                    act()
+                except Exception:  # noqa: BLE001 - the import comes first
+                    pass
+        return search(cls, fullname, path, target)
+
+    for attribute in ("__qualname__", "__module__", "__doc__"):
+        setattr(find_spec, attribute, getattr(search, attribute, None))
+    # Python leaves frames of that file out of the tracebacks of failed imports.
+    find_spec.__code__ = find_spec.__code__.replace(co_filename=search.__code__.co_filename)
+    watched = finder.find_spec = classmethod(find_spec)
+
+
+def start_trace_server(path: str) -> None:
+    """Let torch listen on a Unix socket for questions about this worker's collective operations.
+
+    Its threads never end. To destroy it can hang the worker, and the interpreter's end would destroy it, so one
+    reference is kept for good. A thread of it that cannot do its work aborts the worker: hence ``_room_for_threads``,
+    and who asks makes sure that the script has not closed the socket. Torch before 2.8 has no such server.
+    """
+    make = getattr(sys.modules.get("torch._C._distributed_c10d"), "_WorkerServer", None)
+    ctypes: "Any" = sys.modules.get("ctypes")  # torch has loaded it
+    if make is None or ctypes is None:
+        return
+    signals: "Any" = __import__("_signal")
+    native = ctypes.pythonapi  # also leads to the C library
+    log_level = ctypes.c_int.in_dll(ctypes.CDLL("libc10.so", mode=os.RTLD_NOLOAD), "FLAGS_caffe2_log_level")
+    logged = log_level.value
+    on_broken_pipe = (ctypes.c_long * 64)()  # has room for a struct sigaction
+    blocked = signals.pthread_sigmask(signals.SIG_BLOCK, ())
+    held = [os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)]
+    try:
+        # Its threads take no signal: a script may block one to wait for it, and a peer that leaves must not end the
+        # worker.
+        signals.pthread_sigmask(signals.SIG_BLOCK, signals.valid_signals())
+        if os.sysconf("SC_OPEN_MAX") < 2 * OWN_DESCRIPTOR or not _room_for_threads(ctypes):
+            return
+        # The server has two descriptors: its socket, and one that the kernel keeps for who connects, which dup2 finds
+        # busy. They are to be such that no script counts on.
+        while held[-1] < OWN_DESCRIPTOR:
+            held.append(os.dup(held[0]))
+        for _ in range(3):
+            held.append(os.dup(held[0]))
+        third = held[-1]
+        for _ in range(3):
+            os.close(held.pop())
+        if third > 2 * OWN_DESCRIPTOR:  # the script has that many, and may need all it can get
+            return
+        # A socket's address has at most 107 bytes, and a spool's path may be longer.
+        address = "/proc/self/fd/%d/%s" % (held[0], os.path.basename(path))
+        native.sigaction(signals.SIGPIPE, None, on_broken_pipe)
+        threads = _count_threads() + _server_threads()
+        try:
+            log_level.value = 3  # it would say on stderr where it listens
+            # In one step of the interpreter: between two of them a signal's handler may raise an exception.
+            list(map(native.Py_IncRef, map(ctypes.py_object, map(make, [address]))))
+        finally:
+            log_level.value = logged
+            native.sigaction(signals.SIGPIPE, on_broken_pipe, None)  # which it has set
+        for _ in range(10000):  # some 50 ms at most
+            probe = os.dup(held[0])
+            os.close(probe)
+            if probe >= third and _count_threads() >= threads:  # it has both, and waits
+                break
+            os.sched_yield()
+    finally:
+        for handle in held:
+            os.close(handle)
+        signals.pthread_sigmask(signals.SIG_SETMASK, blocked)
+
+
+def _room_for_threads(ctypes: "Any") -> bool:
+    """Whether limits of threads or memory leave room for twice the server's threads: tried, with threads that end."""
+    native = ctypes.pythonapi
+    wanted = 2 * _server_threads()
+    gate = (ctypes.c_long * 8)()  # has room for a sem_t
+    native.sem_init(gate, 0, 0)
+    made: "List[Any]" = []
+    while len(made) < wanted:
+        thread = ctypes.c_ulong()
+        if native.pthread_create(ctypes.byref(thread), None, native.sem_wait, gate):
+            break
+        made.append(thread)
+    for _ in made:
+        native.sem_post(gate)
+    for thread in made:
+        native.pthread_join(thread, None)
+    return len(made) == wanted
+
+
+def _server_threads() -> int:
+    return max(9, os.sysconf("SC_NPROCESSORS_ONLN"))
+
+
+def _count_threads() -> int:
+    return os.stat("/proc/self/task").st_nlink
 
 
 class StreamOrder:

@@ -38,7 +38,7 @@ ROWS = (
         name="nccl-watchdog",
         pattern=r"Watchdog caught collective operation timeout",
         cause="a collective did not end in time: a rank was late, hung, or ran another collective",
-        remedy="while it hangs, `clusterddp status --stacks` shows where each rank is; more time only helps slow ones",
+        remedy="while it hangs, `clusterddp why` names the rank and its line; more time only helps slow ones",
     ),
     KnownMessage(
         name="nccl-cuda",
@@ -100,7 +100,7 @@ ROWS = (
         name="collective-mismatch",
         pattern=r"mismatch between collectives",
         cause="the ranks run different collectives",
-        remedy="look for a branch that only some ranks take; `status --stacks` shows it while they hang",
+        remedy="look for a branch that only some ranks take; `clusterddp why` names both lines while they hang",
     ),
     KnownMessage(
         name="models-differ",
@@ -130,7 +130,7 @@ ROWS = (
         name="collective-timeout",
         pattern=r"Timed out waiting \d+ms for (recv|send)|wait timeout after \d+ms",
         cause="a collective did not end in time: a rank was late, hung, or sent another size",
-        remedy="while it hangs, `clusterddp status --stacks` shows where each rank is",
+        remedy="while it hangs, `clusterddp why` names the rank and its line",
     ),
     KnownMessage(
         name="threads-at-exit",

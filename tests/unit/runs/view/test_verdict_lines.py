@@ -141,7 +141,7 @@ class TestWatchdog:
         found = verdict(waited.failed(6), late.failed(6))
         assert found.line.startswith("rank 0 (gpu00:0) failed first: killed by SIGABRT: [Rank 0] Watchdog caught")
         assert found.line.endswith("; not in it: rank 3 (gpu01:0); 3 others stopped")
-        assert "status --stacks" in found.remedy
+        assert "clusterddp why" in found.remedy
 
     def test_or_who_was_in_an_earlier_one(self) -> None:
         nodes = [

@@ -1,0 +1,1 @@
+"""Benchmarks: scripts that measure; `make bench` runs them."""

@@ -1,0 +1,17 @@
+"""One rank aborts.
+
+class: failed
+ranks: 1
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(4))
+print("ready", flush=True)
+if dist.get_rank() == 1:
+    os.abort()  # HERE
+dist.all_reduce(torch.ones(4))

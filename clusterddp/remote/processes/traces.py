@@ -1,0 +1,145 @@
+"""The operation ``traces``: what each live worker of a node does, and its last collective operations."""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from ..helper.request import Request
+from ..shared.collectives.trace_records import MAX_WORKER_BYTES, GroupTrace, TracesRequest, WorkerTrace
+from ..shared.run.event_schema import NodeEvent
+from ..shared.schema.fields import DamagedError
+from ..shared.schema.json_text import to_json
+from ..shared.schema.record import to_fields
+from ..spool.layout import Spool
+from ..system import procfs
+from ..system.small_files import text_of
+from . import trace_decoder
+from .stacks import kernel_state, live_workers
+from .worker_server import NoAnswerError, UnknownHandlerError, ask, is_open
+
+TIMEOUT = 2.0  # seconds for all questions to all workers of a node
+MAX_COUNTERS = 1 << 18  # bytes
+MAX_TRACE = 8 << 20  # bytes; 2,000 entries, of which torch keeps that many, are about 1 MB
+AT_ONCE = 32  # workers asked at a time: each trace takes up to 0.1 s of its CPU
+MIN_THREADS = 8  # of a server, besides the one that accepts; more on more cores
+MAX_PASSING = 0.5  # seconds
+MAX_CHILDREN = 4  # whose names are sent
+MAX_WHY = 160  # bytes of JSON
+_decoding = threading.Lock()  # one trace at a time is in memory as a whole
+
+
+class Look(NamedTuple):
+    """What was learned of one worker, its trace not yet cut."""
+
+    trace: WorkerTrace
+    groups: Tuple[trace_decoder.RecordedGroup, ...] = ()
+    at_ns: int = 0  # the wall clock when the worker answered
+
+    def cut(self) -> WorkerTrace:
+        """The worker's part of the answer, at most MAX_WORKER_BYTES of JSON."""
+        room = MAX_WORKER_BYTES - len(to_json(to_fields(self.trace)).encode())
+        groups: Tuple[GroupTrace, ...] = trace_decoder.cut_groups(self.groups, self.at_ns, room)
+        return self.trace._replace(groups=groups)
+
+
+def traces(request: Request) -> List[Dict[str, Any]]:
+    """Operation: the live workers of ``spool``, each a ``WorkerTrace``."""
+    deadline = time.monotonic() + TIMEOUT
+    spool = Spool(request.read_args(TracesRequest).spool)
+    workers = live_workers(spool.events())
+    if not workers:
+        return []
+    table = procfs.snapshot()
+    with ThreadPoolExecutor(min(AT_ONCE, len(workers))) as pool:
+        looks = list(pool.map(lambda event: look_at(spool, event, table, deadline), workers))
+    trace_decoder.mark_mismatches(look.groups for look in looks)
+    return [to_fields(look.cut()) for look in looks]
+
+
+def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], deadline: float) -> Look:
+    """One worker's state and operations at this moment, asked for until ``deadline`` of the monotonic clock."""
+    pid = event.pid or 0
+    state = kernel_state(pid)
+    dead = state in ("", *procfs.DEAD_STATES)  # its children may have its socket, but do not answer
+    tree = () if dead else (pid, *sorted(procfs.subtree([pid], table, ()) - {pid}))
+    trace = WorkerTrace(
+        rank=event.rank,
+        local_rank=event.local_rank,
+        start=event.start,
+        pid=pid,
+        state=state,
+        wchan=trace_decoder.clean(text_of("/proc/%d/wchan" % pid)),
+        cpu_ms=sum(map(cpu_ms, tree)),
+        io_bytes=sum(map(io_bytes, tree)),
+        children=tuple(
+            trace_decoder.clean(text_of("/proc/%d/comm" % child).strip()) for child in tree[1 : MAX_CHILDREN + 1]
+        ),
+        why="it has just ended" if dead else "it is stopped (SIGSTOP)" if state == "T" else "",
+    )
+    if trace.why:
+        return Look(trace)
+    path = spool.trace_socket(event.start, event.local_rank)
+    if not os.path.lexists(path):
+        return Look(trace._replace(why="it has not loaded torch.distributed, or this torch has no server for traces"))
+    if not is_open(pid, path):
+        return Look(trace._replace(why="its script has closed the socket of its server"))
+    try:
+        trace = trace._replace(waits=_waits(path, deadline))
+        _pass_threads(path, deadline)
+        text = _ask(path, "fr_trace_json", deadline, MAX_TRACE)
+        at_ns = time.time_ns()
+        with _decoding:
+            return Look(trace, trace_decoder.read_groups(text), at_ns)
+    except NoAnswerError as error:
+        why = str(error)
+    except DamagedError as error:
+        why = "what it tells of itself is damaged: %s" % error
+    return Look(trace._replace(why=trace_decoder.clean(why, MAX_WHY)))
+
+
+def _waits(path: str, deadline: float) -> Tuple[str, ...]:
+    try:
+        return trace_decoder.read_waits(_ask(path, "wait_counter_values", deadline, MAX_COUNTERS))
+    except UnknownHandlerError:  # torch before 2.10
+        return ()
+
+
+def _pass_threads(path: str, deadline: float) -> None:
+    """Call the server's other threads, so that the one that made the last trace makes the next.
+
+    Torch's server has a pool of threads that answer in turn, and each keeps the memory of its largest answer: 11.5 MB
+    for 2,000 entries. With one trace by each, a worker on 64 cores would grow by 0.7 GB.
+    """
+    until = min(deadline, time.monotonic() + MAX_PASSING)
+    for _ in range(max(MIN_THREADS, os.sysconf("SC_NPROCESSORS_ONLN") - 1) - 2):  # without those of the two questions
+        try:
+            _ask(path, "ping", until, MAX_COUNTERS)
+        except UnknownHandlerError:
+            pass  # one of the threads said so
+        except NoAnswerError:
+            break
+        time.sleep(0.001)  # until that thread has taken its place behind the others
+
+
+def _ask(path: str, handler: str, deadline: float, limit: int) -> bytes:
+    return ask(path, handler, timeout=deadline - time.monotonic(), limit=limit)
+
+
+def cpu_ms(pid: int) -> int:
+    """The CPU time of a process so far, in milliseconds; 0 if it has ended."""
+    try:
+        fields = procfs.stat_fields("/proc/%d" % pid)
+        return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def io_bytes(pid: int) -> int:
+    """The bytes that a process has read and written so far; 0 if that is not known."""
+    values: Dict[str, int] = {}
+    for line in text_of("/proc/%d/io" % pid).splitlines():
+        name, _, value = line.partition(": ")
+        values[name] = int(value) if value.isdigit() else 0
+    return values.get("rchar", 0) + values.get("wchar", 0)

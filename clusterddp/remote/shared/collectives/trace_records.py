@@ -1,0 +1,64 @@
+"""The request and the answer of ``traces``: each worker's last collective operations, cut to what a judge needs.
+
+They come from torch's flight recorder by a server inside the worker, which is the user's process: the host reads them
+by a total decoder (remote/processes/trace_decoder.py) and sends at most ``MAX_WORKER_BYTES`` of each worker.
+"""
+
+from typing import List, NamedTuple, Tuple
+
+from ..schema.fields import Fields
+from ..schema.record import bulk, field, many, record
+
+MAX_WORKER_BYTES = 4096  # of one worker's part of the answer
+LAST_ENTRIES = 64  # of a group's entries that are sent at most
+
+# The third value of a row: how far the operation is. Gloo never says that one has started.
+CREATED, STARTED, DONE = range(3)
+
+
+@record
+class TracesRequest(NamedTuple):
+    """``traces``: the collective operations of the live workers of a node."""
+
+    spool: str = field(Fields.text)  # the node's folder
+
+
+@record
+class Operation(NamedTuple):
+    """One kind of collective operation, as several entries of a group may have it in common."""
+
+    name: str = field(Fields.text)  # as ``all_reduce``
+    shape: str = field(Fields.text)  # of its input, for people: ``float32 [4]``; may be cut
+    key: str = field(Fields.text)  # equal for two operations with equal name, shapes and types
+
+
+@record
+class GroupTrace(NamedTuple):
+    """The last operations of one worker in one process group."""
+
+    name: str = field(Fields.text)  # torch's: a number, ``0`` for the default group
+    description: str = field(Fields.text)  # the user's, ``default_pg`` for the default group
+    ident: int = field(Fields.number)  # grows with each group the worker makes, though names begin anew
+    operations: Tuple[Operation, ...] = field(many(Operation))
+    # Rows in ascending order of their sequence number: [sequence number, index in ``operations``, CREATED, STARTED or
+    # DONE, microseconds from its creation to the look].
+    entries: List[List[int]] = bulk(Fields.long_list)
+    complete: bool = field(Fields.flag, default=False)  # whether the rows begin with the group's first operation
+
+
+@record
+class WorkerTrace(NamedTuple):
+    """One worker at the time of a look; the answer is a list of these."""
+
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+    start: int = field(Fields.number)  # of the workers, within the attempt
+    pid: int = field(Fields.number)
+    state: str = field(Fields.text)  # the kernel's letter
+    wchan: str = field(Fields.text)  # where the kernel waits for it
+    cpu_ms: int = field(Fields.number)  # CPU time of it and its descendants so far
+    io_bytes: int = field(Fields.number)  # what it and its descendants have read and written so far
+    children: Tuple[str, ...] = field(Fields.texts)  # the names of its live children, a few
+    waits: Tuple[str, ...] = field(Fields.texts, default=())  # the waits outside groups it is in, as ``TCPStore__wait``
+    groups: Tuple[GroupTrace, ...] = field(many(GroupTrace), default=())
+    why: str = field(Fields.text, default="")  # there are no groups; empty if they were read

@@ -1,0 +1,159 @@
+"""Two looks at all workers, a second apart: which ranks wait in which operation, and which have moved meanwhile."""
+
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from .ranks_groups import TWICE, Entry, Group, align_groups, believed
+from .trace_records import DONE, Operation, WorkerTrace
+
+BUSY_MS = 50  # milliseconds of CPU time between two looks that only a worker at work takes, the first look's aside
+LOOK_MS = 200  # milliseconds of CPU time that a look takes of a worker at most: its recorder may be full
+BUSY_BYTES = 1 << 20  # bytes read or written between two looks that only a worker at work reads or writes
+
+
+class Wait(NamedTuple):
+    """An operation that the same ranks wait in at both looks."""
+
+    group: Group
+    sequence: int
+    ranks: Tuple[int, ...]
+    absent: FrozenSet[int]  # members that have not called it
+
+    @property
+    def entries(self) -> Dict[int, Entry]:
+        """The entries of those that wait."""
+        return {rank: self.group.entries[rank][self.sequence] for rank in self.ranks}
+
+    @property
+    def age(self) -> int:
+        """Microseconds that the first has waited."""
+        return max(entry.age for entry in self.entries.values())
+
+    @property
+    def operation(self) -> Operation:
+        """What they wait in."""
+        return self.entries[self.ranks[0]].operation
+
+
+class Looks(NamedTuple):
+    """Two looks at the ranks of a world."""
+
+    world: FrozenSet[int]
+    before: Mapping[int, WorkerTrace]
+    after: Mapping[int, WorkerTrace]
+    groups: Sequence[Group]  # at the second look
+    waits: Sequence[Wait]  # those that have lasted longest first
+    blocked: FrozenSet[int]  # ranks that wait in an operation
+    silent: FrozenSet[int]  # ranks of which it is not known what they have called, nor what they wait in
+    storing: Mapping[int, str]  # ranks that wait outside groups, and the call in which they do
+
+    def both(self, ranks: Iterable[int]) -> List[Tuple[WorkerTrace, WorkerTrace]]:
+        """Both looks at each of these ranks that was seen twice."""
+        return [(self.before[rank], self.after[rank]) for rank in ranks if rank in self.before and rank in self.after]
+
+    def changed(self, ranks: Iterable[int]) -> bool:
+        """Whether one of these has called or finished an operation between the looks."""
+        return any(_has_moved(before, after) for before, after in self.both(ranks))
+
+    def active(self, ranks: Iterable[int]) -> bool:
+        """Whether one of these, or a process below it, has done something between the looks."""
+        busy_ms = BUSY_MS + self.look_ms()
+        return self.changed(ranks) or any(
+            after.cpu_ms - before.cpu_ms >= busy_ms or after.io_bytes - before.io_bytes >= BUSY_BYTES
+            for before, after in self.both(ranks)
+        )
+
+    def look_ms(self) -> int:
+        """The CPU time that the first look took of each worker, by that of the ranks that do nothing but wait."""
+        waiting = self.both(self.blocked.union(self.storing))
+        taken = [after.cpu_ms - before.cpu_ms for before, after in waiting if not (before.why or after.why)]
+        return max(0, min([LOOK_MS, *taken])) if taken else 0
+
+    def restarted(self) -> bool:
+        """Whether a rank is another worker at the second look."""
+        return any(
+            (before.start, before.pid) != (after.start, after.pid)
+            for before, after in self.both(self.world)
+            if TWICE not in (before.why, after.why)
+        )
+
+
+def compare(world: Sequence[int], before: Sequence[WorkerTrace], after: Sequence[WorkerTrace]) -> Looks:
+    """Compare the looks, the second about a second after the first; ``world`` is empty where it is not known."""
+    ranks = frozenset(world or [trace.rank for trace in (*before, *after)])
+    earlier, now = believed(ranks, before), believed(ranks, after)
+    now = {rank: _remembered(earlier.get(rank), trace) for rank, trace in now.items()}
+    groups = align_groups(ranks, now)
+    waits = _lasting(ranks, align_groups(ranks, earlier), groups)
+    return Looks(
+        world=ranks,
+        before=earlier,
+        after=now,
+        groups=groups,
+        waits=waits,
+        blocked=frozenset(rank for wait in waits for rank in wait.ranks),
+        silent=ranks - {rank for rank, trace in now.items() if trace.waits or not trace.why},
+        storing=_storing(earlier, now),
+    )
+
+
+def _lasting(world: FrozenSet[int], earlier: Sequence[Group], groups: Sequence[Group]) -> List[Wait]:
+    """The waits that there were at the first look as well, the oldest first."""
+    past = {group.key: group.waiting() for group in earlier}
+    waits = []
+    for group in groups:
+        for sequence, waiting in group.waiting().items():
+            then = {*past.get(group.key, {}).get(sequence, ())}
+            same = tuple(rank for rank in waiting if rank in then)
+            absent = _absent(group, sequence, world)
+            if same and (absent or not _left_behind(group, sequence, same)):
+                waits.append(Wait(group, sequence, same, absent))
+    return sorted(waits, key=lambda wait: -wait.age)
+
+
+def _storing(before: Mapping[int, WorkerTrace], after: Mapping[int, WorkerTrace]) -> Dict[int, str]:
+    """The ranks that wait outside groups at both looks, and the call in which they do."""
+    both = {rank: {*before[rank].waits} & {*trace.waits} for rank, trace in after.items() if rank in before}
+    return {rank: max(waits, key=_outermost) for rank, waits in both.items() if waits}
+
+
+def _remembered(before: Optional[WorkerTrace], after: WorkerTrace) -> WorkerTrace:
+    """A worker at the second look; what it has called before if it does not answer now."""
+    if before is None or not after.why or TWICE in (after.why, before.why) or after.state == "T":
+        return after
+    return after._replace(groups=before.groups)
+
+
+def _absent(group: Group, sequence: int, world: FrozenSet[int]) -> FrozenSet[int]:
+    """The members that have not called an operation; a rank that waits alone has at least one other member."""
+    others = world.difference(group.members, group.unsure)
+    if not group.whole and len(group.members) == 1 == len(others):
+        return others
+    return frozenset(group.absent(sequence))
+
+
+def _left_behind(group: Group, sequence: int, ranks: Sequence[int]) -> bool:
+    """Whether all of these have finished later operations of the group: nobody waits in this one."""
+    return all(
+        any(number > sequence and entry.progress == DONE for number, entry in group.entries[rank].items())
+        for rank in ranks
+    )
+
+
+def _has_moved(before: WorkerTrace, after: WorkerTrace) -> bool:
+    """Whether a worker's newest or oldest unfinished operation is another at the second look."""
+    first, second = (
+        {
+            group.ident: (
+                max((row[0] for row in group.entries), default=0),
+                min((row[0] for row in group.entries if row[2] != DONE), default=0),
+            )
+            for group in trace.groups
+        }
+        for trace in (before, after)
+    )
+    return not (before.why or after.why) and any(first.get(ident, (0, 0)) != at for ident, at in second.items())
+
+
+def _outermost(wait: str) -> Tuple[bool, str]:
+    """Sort key of a wait's name: the call a user knows is behind those at the store."""
+    return not wait.startswith(("TCPStore", "FileStore")), wait

@@ -1,0 +1,165 @@
+"""Why a run does not go on, or failed: the rank, the collective operation and the line, in a sentence.
+
+Two looks at all workers, a second apart, are judged (remote/shared/collectives/hang_judge.py). Only then are stacks
+taken, of one worker of those that wait and of each that is to blame: where py-spy is missing, the signal that prints a
+stack may end a C call of the worker early.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from clusterddp.hosts.ask import ask_list
+from clusterddp.remote.shared.collectives import hang_judge
+from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, UNDECIDED
+from clusterddp.remote.shared.collectives.trace_records import TracesRequest, WorkerTrace
+from clusterddp.remote.shared.run.run_state import RunState
+from clusterddp.runs import why_sentence
+from clusterddp.runs.ask_workers import each_spool, take_stacks
+from clusterddp.runs.failure_lines import failure_output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.hosts.client import Host
+    from clusterddp.runs.run_on_hosts import RunOnHosts
+    from clusterddp.runs.view.run_view import RunView
+
+PAUSE = 1.0  # seconds between two looks
+TIMEOUT = 10.0  # seconds for a host's answer
+MAX_STACKS = 8  # ranks whose stacks are taken
+FAILED, ENDED = "failed", "ended"  # states of a run that is over
+_ENDED_WELL = {RunState.SUCCEEDED, RunState.STOPPED}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Why:
+    """The answer of ``why``; ``kind`` is the class of docs/why.md, None where nobody waits for anybody."""
+
+    run: str
+    state: str  # advancing, waiting, hung, failed, ended or undecided
+    kind: str | None = None
+    ranks: tuple[int, ...] = ()  # those to blame
+    hosts: tuple[str, ...] = ()  # theirs
+    where: str | None = None  # ``FILE:LINE in FUNCTION`` of the user's own code of the first of them
+    group: str | None = None
+    sequence: int | None = None
+    operation: str | None = None
+    sentence: str = ""
+    evidence: tuple[str, ...] = ()
+    remedy: str | None = None
+    asked_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``why --json``."""
+        return {
+            "run": self.run,
+            "state": self.state,
+            "class": self.kind,
+            "ranks": list(self.ranks),
+            "hosts": list(self.hosts),
+            "where": self.where,
+            "group": self.group,
+            "sequence": self.sequence,
+            "operation": self.operation,
+            "sentence": self.sentence,
+            "evidence": list(self.evidence),
+            "remedy": self.remedy,
+            "asked_ms": self.asked_ms,
+        }
+
+
+def explain(run: RunOnHosts, view: RunView) -> Why:
+    """Explain a run: a live one by two looks at its workers, one that is over by its verdict."""
+    began = time.monotonic()
+    why = _explain_live(run, view) if view.live else _explain_end(run, view)
+    return replace(why, asked_ms=round((time.monotonic() - began) * 1000))
+
+
+def _explain_end(run: RunOnHosts, view: RunView) -> Why:
+    """Return the verdict, with the lines that the first failed worker printed."""
+    verdict = view.verdict()
+    if verdict is None:
+        return _undecided(run.id, f"run {run.id} has just ended: ask again")
+    if verdict.state in _ENDED_WELL:
+        sentence = f"run {run.id} {verdict.line}"
+        return Why(run=run.id, state=ENDED, sentence=sentence, evidence=verdict.notices, remedy=verdict.remedy or None)
+    sentence = f"run {run.id}: {verdict.line}"
+    if verdict.state == RunState.UNKNOWN:
+        return replace(_undecided(run.id, sentence), evidence=verdict.notices)
+    first = verdict.failures[0] if verdict.failures else None
+    return Why(
+        run=run.id,
+        state=FAILED,
+        ranks=(first.worker.rank,) if first else (),
+        hosts=(first.host,) if first else (),
+        where=(first.worker.location or None) if first else None,
+        sentence=sentence,
+        evidence=(*verdict.notices, *(failure_output(run, first) if first else ())),
+        remedy=verdict.remedy or None,
+    )
+
+
+def _undecided(run: str, sentence: str) -> Why:
+    return Why(run=run, state=UNDECIDED, kind=UNDECIDED, sentence=sentence)
+
+
+def _explain_live(run: RunOnHosts, view: RunView) -> Why:
+    if not view.nodes:
+        return _undecided(run.id, f"run {run.id} is {view.state()}: it has no workers yet")
+    first, _ = look(run)
+    time.sleep(PAUSE)
+    second, reasons = look(run)
+    hosts = {trace.rank: host for host, traces in second.items() for trace in traces}
+    if not hosts:
+        now = run.view(quiet=True)
+        if not now.live:  # it ended meanwhile
+            return _explain_end(run, now)
+    before, after = ([trace for traces in each.values() for trace in traces] for each in (first, second))
+    world = range(view.summary().world_size or 0) if hosts else ()
+    finding = hang_judge.judge(world, before, after)
+    ranks = [] if finding.state == ADVANCING else why_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
+    evidence = why_sentence.Evidence(
+        finding=finding,
+        traces={trace.rank: trace for trace in after},
+        hosts=hosts,
+        stacks={stack.rank: stack for stack in take_stacks(run, ranks)} if ranks else {},
+        silent=view.silent,
+        workdirs=dict(view.record.workdirs),
+    )
+    evidence = evidence._replace(finding=why_sentence.refine(evidence))
+    return _from_evidence(run.id, evidence, reasons)
+
+
+def _from_evidence(run: str, evidence: why_sentence.Evidence, reasons: Sequence[str]) -> Why:
+    """Put what is known into the answer; ``reasons``: why hosts did not say what their workers do."""
+    judged = evidence.finding
+    finding = judged.mismatch if judged.state == ADVANCING and judged.mismatch else judged  # a wrong result is told
+    ranks = finding.ranks
+    return Why(
+        run=run,
+        state=judged.state,
+        kind=finding.kind or (UNDECIDED if finding.state == UNDECIDED else None),
+        ranks=ranks,
+        hosts=tuple(dict.fromkeys(evidence.hosts[rank] for rank in ranks if rank in evidence.hosts)),
+        where=next((place for rank in ranks if (place := why_sentence.place(evidence, rank))), None),
+        group=finding.group or None,
+        sequence=finding.sequence,
+        operation=hang_judge.describe(finding.operation) if finding.operation else None,
+        sentence=why_sentence.sentence(run, evidence),
+        evidence=(*reasons, *why_sentence.lines(evidence)),
+        remedy=why_sentence.remedy(judged),
+    )
+
+
+def look(run: RunOnHosts) -> tuple[Mapping[str, Sequence[WorkerTrace]], Sequence[str]]:
+    """Return what each host's workers do now, and the reasons of the hosts that do not say."""
+
+    def ask(host: Host, spool: str) -> Sequence[WorkerTrace]:
+        return ask_list(host, "traces", TracesRequest(spool=spool), WorkerTrace, timeout=TIMEOUT)
+
+    outcomes = each_spool(run, ask)
+    traces = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
+    return traces, [str(outcome.error) for outcome in outcomes if outcome.error]

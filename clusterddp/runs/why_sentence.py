@@ -1,0 +1,367 @@
+"""Say in plain words what a finding means: the sentence, the evidence below it and what helps. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from clusterddp.remote.shared.collectives import hang_judge
+from clusterddp.remote.shared.collectives.hang_judge import (
+    ADVANCING,
+    BEFORE_FIRST,
+    DEVICE,
+    HUNG,
+    MISSING,
+    OTHER_OPERATION,
+    OTHER_ORDER,
+    OTHER_ROOT,
+    OTHER_SHAPE,
+    TRANSPORT,
+    UNDECIDED,
+    WAITING,
+    Finding,
+    describe,
+)
+from clusterddp.remote.shared.collectives.trace_records import DONE, Operation
+from clusterddp.remote.shared.names.host_names import folded_names
+from clusterddp.runs.stacks import ranks_in_words
+from clusterddp.text.units import short_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clusterddp.remote.shared.collectives.trace_records import WorkerTrace
+    from clusterddp.runs.stacks import StackFrame, WorkerStack
+
+POINT_TO_POINT = "point-to-point"  # a class that only stacks show
+_SEND = re.compile(r"(?:send|recv|isend|irecv|batch_isend_irecv|(?:send|recv)_object_list|_(?:wait_)?batch_p2p)$")
+_TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
+_ACTIVITIES = (  # (a frame's file, its function) → what the worker does; the innermost frame that matches counts
+    (_TORCH_DISTRIBUTED, _SEND, "waiting in a send or receive"),
+    (re.compile(r"/torch/utils/data/"), re.compile(""), "waiting for its data loader"),
+    (
+        re.compile(r"/(subprocess|popen_fork|popen_\w+)\.py$"),
+        re.compile("wait|poll|communicate"),
+        "waiting for a child",
+    ),
+    (re.compile(r"/threading\.py$"), re.compile("wait|acquire|join"), "waiting for a lock or a thread"),
+    (re.compile(r"/(queue|concurrent/futures/\w+)\.py$"), re.compile(""), "waiting for a thread"),
+    (re.compile(r"/multiprocessing/"), re.compile("recv|poll|wait|acquire|get|join"), "waiting for another process"),
+    (re.compile(r"/(socket|ssl|http/client|urllib3/[\w/]+)\.py$"), re.compile(""), "waiting for the network"),
+)
+_REMEDIES = {
+    MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
+    OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
+    OTHER_SHAPE: "give the tensors of all ranks the same shape, or gather their sizes first",
+    OTHER_ROOT: "give all ranks the same root (src, dst)",
+    OTHER_ORDER: "let all ranks use their groups in the same order",
+    BEFORE_FIRST: "see what keeps the rank that is missing; all ranks have to make their groups in the same order",
+    TRANSPORT: "`clusterddp doctor --only network` dials every host from every other",
+    DEVICE: "`clusterddp doctor --only gpu-health` looks at the GPUs",
+    POINT_TO_POINT: "give every recv a send of its peer, in the same order",
+}
+_NOTES = {
+    hang_judge.TIE: "as many ranks called the one as the other: either may be right",
+    hang_judge.LOOP: "one batch more? in a loop, some ranks may have come to that line more often than the others",
+    hang_judge.MEMBERS: "a subgroup's members are only those that were seen in it",
+    hang_judge.ROOT: "gloo does not record roots: different ones, and a connection that carries nothing, look alike",
+    hang_judge.SILENT: "a rank that says nothing of itself counts as missing",
+    hang_judge.ALONE: "those that wait may be in a call that the others never meant to make",
+    hang_judge.MORE: "ranks that are not named are missing in other groups",
+    hang_judge.CLAIMED_TWICE: "two workers say that they are the same rank",
+}
+_UNKNOWN = {  # why nothing is decided
+    hang_judge.RESTARTED: "its workers were started anew between the two looks: ask again",
+    hang_judge.STORES: "all ranks wait for something at the store, and none is missing",
+    hang_judge.WORLD: "the number of its ranks is not known",
+    hang_judge.NOBODY_WAITS: "no rank waits in a collective operation, and none seems to do anything",
+}
+
+
+class Evidence(NamedTuple):
+    """What is known: the finding, and for each rank its trace, its host and its stack where they are known."""
+
+    finding: Finding
+    traces: Mapping[int, WorkerTrace]
+    hosts: Mapping[int, str]
+    stacks: Mapping[int, WorkerStack]
+    silent: Sequence[str] = ()  # hosts that do not answer
+    workdirs: Mapping[str, str] = {}  # by host
+
+
+def refine(evidence: Evidence) -> Finding:
+    """Return the finding with what only stacks show: sends and receives are in no trace of gloo."""
+    finding = evidence.finding
+    if finding.state == UNDECIDED and hang_judge.NOBODY_WAITS in finding.notes:
+        ranks = tuple(rank for rank, stack in sorted(evidence.stacks.items()) if _in_send_or_receive(stack))
+        if ranks:
+            return finding._replace(state=HUNG, kind=POINT_TO_POINT, ranks=ranks, waiting=ranks)
+    stacks = [evidence.stacks.get(rank) for rank in finding.ranks]
+    if finding.kind == MISSING and all(stack and _in_send_or_receive(stack) for stack in stacks):
+        return finding._replace(state=HUNG, kind=POINT_TO_POINT)
+    return finding
+
+
+def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int) -> list[int]:
+    """Choose the ranks whose stacks are worth the disturbance: those to blame, and one of each group of waiters.
+
+    Ranks that call the same are one group, so that all of them are represented before ``most`` is reached. If nobody
+    waits and nobody is to blame, any rank is worth it.
+    """
+    called = dict(finding.others)
+    waiting = {trace.rank: pending(trace) for trace in traces}
+    groups: dict[str, int] = {}
+    for rank in (*finding.ranks, *finding.waiting, *(rank for rank, what in waiting.items() if what)):
+        groups.setdefault(called.get(rank) or waiting.get(rank) or f"rank {rank}", rank)
+    blamed = [rank for rank in finding.ranks if rank not in finding.waiting or rank in called]
+    chosen = list(dict.fromkeys((*groups.values(), *blamed)))
+    return (chosen or [trace.rank for trace in traces])[:most]
+
+
+def pending(trace: WorkerTrace) -> str:
+    """Say in which operation of which group a rank waits; empty if in none."""
+    for group in trace.groups:
+        for number, operation, progress, _ in group.entries:
+            if progress != DONE:
+                name = "default" if group.description == "default_pg" else group.description or group.name
+                return operation_in_words(group.operations[operation], number, name)
+    return ""
+
+
+def operation_in_words(operation: Operation, number: int | None, group: str) -> str:
+    """Name one operation: ``all_reduce #4 of group default (float32 [4])``."""
+    sequence = "" if number is None else f" #{number}"
+    where = f" of group {group}" if group else ""
+    shape = f" ({operation.shape})" if operation.shape else ""
+    return f"{operation.name}{sequence}{where}{shape}"
+
+
+def place(evidence: Evidence, rank: int) -> str | None:
+    """Return where a rank is in its own code, ``FILE:LINE in FUNCTION``; None if that is not known."""
+    frame = _own_frame(evidence, rank)
+    return f"{_position(evidence, rank, frame)} in {frame.function}" if frame else None
+
+
+def sentence(run: str, evidence: Evidence) -> str:
+    """Return the one sentence that says it all."""
+    finding = evidence.finding
+    if finding.state == ADVANCING:
+        wrong = _wrong_result(evidence)
+        return f"run {run} advances, {wrong}" if wrong else f"run {run} advances: no rank waits for another"
+    if finding.kind is None or not finding.ranks:
+        return f"run {run}: {_unknown(evidence)}"
+    blamed = _named(evidence, finding.ranks)
+    if finding.kind in {MISSING, BEFORE_FIRST}:
+        verb = "did not join" if finding.kind == MISSING else "did not come to"
+        yet = "has not joined" if finding.kind == MISSING else "has not come to"
+        if finding.state == WAITING:
+            verb = yet if len(finding.ranks) == 1 else yet.replace("has", "have")
+        return f"{blamed} {verb} {_operation(finding)}: {_doing(evidence, finding.ranks)}{_waiters(evidence)}"
+    if finding.kind in {OTHER_OPERATION, OTHER_SHAPE}:
+        return f"{blamed} called {_others(finding)} as #{finding.sequence} of group {finding.group}{_scene(evidence)}"
+    if finding.kind == OTHER_ORDER:
+        return f"{blamed} wait for each other in different groups: {_each_wait(evidence)}{_since(finding)}"
+    if finding.kind == POINT_TO_POINT:
+        waits = "wait" if finding.ranks[1:] else "waits"
+        at = _at(evidence, finding.ranks[0])
+        text = f"{blamed} {waits} in a send or receive that nobody answers{f', at {at}' if at else ''}"
+        others = set(finding.waiting) - set(finding.ranks)
+        return f"{text}{_waiters(evidence)} in {_operation(finding)}" if others else text
+    reasons = {OTHER_ROOT: "with different roots, it seems", DEVICE: "but their GPUs do not complete it"}
+    reason = reasons.get(finding.kind, "but nothing arrives between them")
+    if finding.kind == DEVICE and set(finding.ranks) < set(finding.waiting):
+        reason = f"but the GPU{'s' if finding.ranks[1:] else ''} of {blamed} did not begin it"
+    return f"all ranks called {_operation(finding)}, {reason}{_waiters(evidence)}"
+
+
+def lines(evidence: Evidence) -> list[str]:
+    """Return the evidence, a line each: where each rank is that was looked at, and what is not known."""
+    found = []
+    for rank, stack in sorted(evidence.stacks.items()):
+        at, trace = place(evidence, rank), evidence.traces.get(rank)
+        waits = pending(trace) if trace else ""
+        doing = f"in {waits}" if waits else _activity(evidence, rank)
+        found.append(f"rank {rank} ({_label(evidence, rank)}): {doing}{f', at {at}' if at else ''}{_way(stack)}")
+    unanswered: dict[str, list[int]] = {}
+    for rank, trace in sorted(evidence.traces.items()):
+        if trace.why:
+            unanswered.setdefault(trace.why, []).append(rank)
+    found += [f"no traces of {_ranks(ranks)}: {why}" for why, ranks in unanswered.items()]
+    if evidence.silent:
+        found.append(f"{folded_names(evidence.silent)} {'do' if evidence.silent[1:] else 'does'} not answer")
+    finding = evidence.finding
+    if finding.behind:
+        found.append(f"{_ranks(finding.behind)} wait{'' if finding.behind[1:] else 's'} elsewhere, because of these")
+    wrong = _wrong_result(evidence) if finding.state != ADVANCING else ""
+    if wrong:
+        found.append(f"the run went on before, {wrong}")
+    return [*found, *(_NOTES[note] for note in finding.notes if note in _NOTES)]
+
+
+def remedy(finding: Finding) -> str | None:
+    """Return what helps; None where nothing is known to be wrong."""
+    if finding.state == ADVANCING and finding.mismatch:
+        return _REMEDIES.get(finding.mismatch.kind or "")
+    return _REMEDIES.get(finding.kind or "") if finding.state == HUNG else None
+
+
+def _way(stack: WorkerStack) -> str:
+    """Say that a stack was printed on a signal, which the worker may notice."""
+    if stack.source == "faulthandler":
+        return " (stack by signal, without py-spy: it may have ended a blocking C call early, EINTR)"
+    return f" (no stack: {stack.why})" if stack.why else ""
+
+
+def _unknown(evidence: Evidence) -> str:
+    reasons = sorted({trace.why for trace in evidence.traces.values() if trace.why})
+    if not evidence.traces:
+        return "no worker is there yet, or no host answers"
+    if hang_judge.NO_TRACES in evidence.finding.notes and reasons:
+        return f"its workers do not say which operations they are in: {reasons[0]}"
+    if evidence.finding.waiting:
+        return f"it is not known for whom {_waiters(evidence).removeprefix('; ')} in {_operation(evidence.finding)}"
+    known = [_UNKNOWN[note] for note in evidence.finding.notes if note in _UNKNOWN]
+    return "; ".join(known) or "what its ranks do is not known"
+
+
+def _wrong_result(evidence: Evidence) -> str:
+    """Say that an operation ended although its ranks did not agree in it; empty if none did."""
+    mismatch = evidence.finding.mismatch
+    if mismatch is None:
+        return ""
+    blamed, called = _named(evidence, mismatch.ranks), " and ".join(dict.fromkeys(what for _, what in mismatch.others))
+    text = f"but with a wrong result: {blamed} called {called} as #{mismatch.sequence} of group {mismatch.group}"
+    if not mismatch.waiting or mismatch.operation is None:
+        return text
+    return f"{text}, {_ranks(mismatch.waiting)} called {describe(mismatch.operation)}"
+
+
+def _operation(finding: Finding) -> str:
+    if not finding.operation:
+        return "the others"
+    return operation_in_words(finding.operation, finding.sequence, finding.group)
+
+
+def _named(evidence: Evidence, ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} ({_label(evidence, ranks[0])})"
+    unseen = evidence.silent[0] if len(evidence.silent) == 1 else ""
+    hosts = {evidence.hosts.get(rank, unseen) for rank in ranks}
+    return f"{_ranks(ranks)} ({hosts.pop()})" if len(hosts) == 1 and "" not in hosts else _ranks(ranks)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if ranks[1:] else ''} {ranks_in_words(ranks)}"
+
+
+def _label(evidence: Evidence, rank: int) -> str:
+    trace = evidence.traces.get(rank)
+    if trace and rank in evidence.hosts:
+        return f"{evidence.hosts[rank]}:{trace.local_rank}"
+    return evidence.silent[0] if len(evidence.silent) == 1 else "no answer"
+
+
+def _doing(evidence: Evidence, ranks: Sequence[int]) -> str:
+    """What the first of these ranks that was looked at does instead."""
+    rank = next((rank for rank in ranks if rank in evidence.stacks), ranks[0])
+    subject = "it" if len(ranks) == 1 else f"rank {rank}"
+    if rank not in evidence.traces:
+        return f"what {'it does' if len(ranks) == 1 else 'they do'} is not known"
+    frame = _own_frame(evidence, rank)
+    if frame is None:
+        return f"{subject} is {_activity(evidence, rank)}"
+    position = _position(evidence, rank, frame)
+    inside = f"at {position}" if frame.function == "<module>" else f"in {frame.function}, {position}"
+    return f"{subject} is {inside}, {_activity(evidence, rank)}"
+
+
+def _activity(evidence: Evidence, rank: int) -> str:
+    """What a rank does, by its kernel state, its stack and its waits outside groups."""
+    trace, stack = evidence.traces.get(rank), evidence.stacks.get(rank)
+    if trace is None:
+        return "not known: it does not answer"
+    if trace.state == "T":
+        return "stopped (SIGSTOP)"
+    if trace.state == "D":
+        return f"in uninterruptible sleep ({trace.wchan.strip('0') or 'a disk or a file server'})"
+    if stack and stack.holds_gil and trace.state == "S":
+        return "holding Python's lock (GIL) in a C call"
+    for frame in reversed(stack.frames if stack else ()):
+        for file, function, activity in _ACTIVITIES:
+            if file.search(frame.file) and function.search(frame.function):
+                children = f" ({', '.join(trace.children)})" if activity.endswith("child") and trace.children else ""
+                return activity + children
+    if trace.waits:
+        return f"waiting in {trace.waits[0].replace('__', '.')}"
+    return "at work" if evidence.finding.state == WAITING or trace.state == "R" else "waiting"
+
+
+def _waiters(evidence: Evidence) -> str:
+    finding = evidence.finding
+    if not finding.waiting:
+        return ""
+    at = next((at for rank in finding.waiting if (at := _at(evidence, rank))), None)
+    waits = "waits" if len(finding.waiting) == 1 else "wait"
+    return f"; {_ranks(finding.waiting)} {waits}{f' at {at}' if at else ''}{_since(finding)}"
+
+
+def _since(finding: Finding) -> str:
+    return f" since {short_duration(finding.since_us / 1e6)}" if finding.since_us else ""
+
+
+def _others(finding: Finding) -> str:
+    return " and ".join(dict.fromkeys(what for _, what in finding.others))
+
+
+def _scene(evidence: Evidence) -> str:
+    """Where those to blame are, what the others called, and where these are."""
+    finding = evidence.finding
+    calls: dict[str, list[int]] = {}
+    for rank, what in finding.others:
+        calls.setdefault(what, []).append(rank)
+    parts = []
+    for ranks in calls.values():
+        at = next((at for rank in ranks if (at := _at(evidence, rank))), None)
+        if at:
+            parts.append(f"{_ranks(ranks)} at {at}" if finding.ranks[1:] else f"at {at}")
+    text = f" ({'; '.join(parts)})" if parts else ""
+    if not finding.waiting:
+        return f"{text}{_since(finding)}"
+    usual = describe(finding.operation) if finding.operation else "another"
+    at = next((at for rank in finding.waiting if (at := _at(evidence, rank))), None)
+    return f"{text}, {_ranks(finding.waiting)} called {usual}{f' at {at}' if at else ''}{_since(finding)}"
+
+
+def _each_wait(evidence: Evidence) -> str:
+    calls: dict[str, list[int]] = {}
+    for rank, what in evidence.finding.others:
+        calls.setdefault(what, []).append(rank)
+    parts = []
+    for what, ranks in calls.items():
+        at = next((at for rank in ranks if (at := _at(evidence, rank))), None)
+        parts.append(f"{_ranks(ranks)} in {what}{f' at {at}' if at else ''}")
+    return "; ".join(parts)
+
+
+def _at(evidence: Evidence, rank: int) -> str | None:
+    """``FILE:LINE`` of a rank's own code; None if its stack is not known."""
+    frame = _own_frame(evidence, rank)
+    return _position(evidence, rank, frame) if frame else None
+
+
+def _own_frame(evidence: Evidence, rank: int) -> StackFrame | None:
+    """The innermost frame of a rank's own code."""
+    stack = evidence.stacks.get(rank)
+    own = [frame for frame in (stack.frames if stack else ()) if not frame.installed]
+    return own[-1] if own else None
+
+
+def _position(evidence: Evidence, rank: int, frame: StackFrame) -> str:
+    """``FILE:LINE`` of a frame, relative to the workdir where it is below it."""
+    workdir = evidence.workdirs.get(evidence.hosts.get(rank, ""), "")
+    file = frame.file.removeprefix(f"{workdir.rstrip('/')}/") if workdir else frame.file
+    return f"{file}:{frame.line}"
+
+
+def _in_send_or_receive(stack: WorkerStack) -> bool:
+    return any(_TORCH_DISTRIBUTED.search(frame.file) and _SEND.search(frame.function) for frame in stack.frames)

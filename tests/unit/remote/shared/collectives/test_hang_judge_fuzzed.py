@@ -1,0 +1,82 @@
+"""The judge of hangs: whatever workers say, it answers, and blames ranks of the world alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, HUNG, UNDECIDED, WAITING, judge
+from clusterddp.remote.shared.collectives.trace_records import GroupTrace, Operation, WorkerTrace
+
+OPERATIONS = st.sampled_from(
+    [Operation("all_reduce", "[4]", "a"), Operation("barrier", "", "b"), Operation("", "", "c")]
+)
+ROWS = st.lists(st.integers(-1, 4), min_size=4, max_size=4) | st.lists(
+    st.none() | st.integers() | st.text(), max_size=5
+)
+GOOD_ROWS = st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 2), st.integers(0, 9)).map(list)
+GROUPS = st.builds(
+    GroupTrace,
+    st.sampled_from(["0", "1", ""]),
+    st.sampled_from(["default_pg", ""]),
+    st.integers(0, 2),
+    st.lists(OPERATIONS, min_size=1, max_size=3).map(tuple),
+    st.lists(GOOD_ROWS, max_size=4) | st.lists(ROWS, max_size=2),
+    st.booleans(),
+)
+WORKERS = st.builds(
+    WorkerTrace,
+    st.integers(0, 4),
+    st.just(0),
+    st.sampled_from([0, 0, 0, 1]),
+    st.just(7),
+    st.sampled_from(["S", "T", ""]),
+    st.just(""),
+    st.integers(0, 99),
+    st.integers(0, 99),
+    st.just(()),
+    st.lists(st.sampled_from(["TCPStore__wait", "b"]), max_size=2).map(tuple),
+    st.lists(GROUPS, max_size=3).map(tuple),
+    st.sampled_from(["", "", "", "no"]),
+)
+LOOKS = st.lists(WORKERS, max_size=6)
+WORLDS = st.integers(0, 4).map(range)
+
+
+def idle(look: list[WorkerTrace]) -> list[WorkerTrace]:
+    """The workers, none of which waits."""
+    groups = [
+        tuple(group._replace(entries=[[*row[:2], 2, *row[3:]] for row in group.entries]) for group in trace.groups)
+        for trace in look
+    ]
+    return [trace._replace(waits=(), groups=of_one) for trace, of_one in zip(look, groups, strict=True)]
+
+
+@settings(max_examples=150)
+@given(world=WORLDS, before=LOOKS, after=LOOKS)
+def test_whatever_is_said_those_to_blame_are_ranks_of_the_world(
+    world: range, before: list[WorkerTrace], after: list[WorkerTrace]
+) -> None:
+    finding = judge(world, before, after)
+    seen = {trace.rank for trace in (*before, *after)}
+    for found in (finding, finding.mismatch or finding):
+        assert {*found.ranks, *found.waiting, *found.behind} <= ({*world} or seen)
+    assert finding.state in (ADVANCING, WAITING, HUNG, UNDECIDED)
+    assert finding.state != HUNG or finding.ranks
+
+
+@settings(max_examples=100)
+@given(world=WORLDS, looks=st.tuples(LOOKS, LOOKS), random=st.randoms(use_true_random=False))
+def test_the_order_of_workers_does_not_matter(
+    world: range, looks: tuple[list[WorkerTrace], list[WorkerTrace]], random: Any
+) -> None:
+    shuffled = [random.sample(look, len(look)) for look in looks]
+    assert judge(world, *looks) == judge(world, *shuffled)
+
+
+@settings(max_examples=100)
+@given(world=WORLDS, look=LOOKS)
+def test_where_nobody_waits_nothing_is_hung(world: range, look: list[WorkerTrace]) -> None:
+    assert judge(world, idle(look), idle(look)).state != HUNG

@@ -1,0 +1,258 @@
+"""What `why` says: a finding and the stacks of a few ranks → one exact sentence, for every class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.remote.shared.collectives.hang_judge import (
+    ADVANCING,
+    BEFORE_FIRST,
+    DEVICE,
+    HUNG,
+    MISSING,
+    OTHER_OPERATION,
+    OTHER_ORDER,
+    OTHER_ROOT,
+    OTHER_SHAPE,
+    TRANSPORT,
+    UNDECIDED,
+    WAITING,
+    Finding,
+)
+from clusterddp.runs import why_sentence
+from clusterddp.runs.why_sentence import POINT_TO_POINT
+from tests.unit.runs.why_made import (
+    BROADCAST,
+    FOUR,
+    FOURTH,
+    INIT,
+    LOADER,
+    PYTHON,
+    REDUCE,
+    SLEEP,
+    STEP,
+    TORCH,
+    VALIDATE,
+    WORKDIR,
+    evidence,
+    in_operation,
+    missing,
+    others,
+    stack,
+    trace,
+)
+
+if TYPE_CHECKING:
+    from clusterddp.runs.stacks import WorkerStack
+
+
+def test_the_sentence_of_the_issue() -> None:
+    finding = missing(1)._replace(waiting=(0, 2, 3))
+    known = evidence(finding, [stack(1, VALIDATE, LOADER), stack(0, *STEP)], [in_operation(0), trace(1)])
+    assert why_sentence.sentence("night", known) == (
+        f"rank 1 (gpu00:1) did not join {FOURTH}: it is in validate, train.py:7,"
+        " waiting for its data loader; ranks 0,2-3 wait at train.py:10 since 14 min"
+    )
+    assert why_sentence.place(known, 1) == "train.py:7 in validate"
+    assert why_sentence.lines(known) == [
+        f"rank 0 (gpu00:0): in {FOURTH}, at train.py:10 in step",
+        "rank 1 (gpu00:1): waiting for its data loader, at train.py:7 in validate",
+    ]
+
+
+ABSENT = f"rank 1 (gpu00:1) did not join {FOURTH}: it is "
+WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
+
+
+@pytest.mark.parametrize(
+    ("frames", "state", "doing"),
+    [
+        ((SLEEP,), {}, "in read, data/read.py:3, waiting"),
+        ((SLEEP,), {"state": "R"}, "in read, data/read.py:3, at work"),
+        ((), {}, "at train.py:20, waiting"),
+        (
+            (VALIDATE, (f"{PYTHON}/threading.py", 629, "wait")),
+            {},
+            "in validate, train.py:7, waiting for a lock or a thread",
+        ),
+        ((VALIDATE, (f"{PYTHON}/queue.py", 171, "get")), {}, "in validate, train.py:7, waiting for a thread"),
+        (
+            (VALIDATE, (f"{PYTHON}/subprocess.py", 1264, "wait")),
+            {"children": ("tar", "gzip")},
+            "in validate, train.py:7, waiting for a child (tar, gzip)",
+        ),
+        (
+            (VALIDATE, (f"{PYTHON}/multiprocessing/connection.py", 250, "recv")),
+            {},
+            "in validate, train.py:7, waiting for another process",
+        ),
+        (
+            (VALIDATE, (f"{PYTHON}/http/client.py", 250, "read"), (f"{PYTHON}/socket.py", 718, "readinto")),
+            {},
+            "in validate, train.py:7, waiting for the network",
+        ),
+        ((SLEEP,), {"state": "T", "why": "it is stopped (SIGSTOP)"}, "in read, data/read.py:3, stopped (SIGSTOP)"),
+        ((SLEEP,), {"state": "D", "wchan": "rpc_wait"}, "in read, data/read.py:3, in uninterruptible sleep (rpc_wait)"),
+        (
+            (SLEEP,),
+            {"state": "D"},
+            "in read, data/read.py:3, in uninterruptible sleep (a disk or a file server)",
+        ),
+        ((SLEEP,), {"waits": ("TCPStore__wait",)}, "in read, data/read.py:3, waiting in TCPStore.wait"),
+    ],
+)
+def test_what_a_missing_rank_does_instead(frames: Any, state: dict[str, Any], doing: str) -> None:
+    known = evidence(missing(1), [stack(1, *frames), stack(0, *STEP)], [trace(0), trace(1, **state)])
+    assert why_sentence.sentence("night", known) == f"{ABSENT}{doing}{WAIT}"
+
+
+def test_a_missing_rank_that_holds_pythons_lock_asleep_is_told() -> None:
+    holding = replace(stack(1, SLEEP), holds_gil=True)
+    asleep = evidence(missing(1), [holding, stack(0, *STEP)])
+    said = "in read, data/read.py:3, holding Python's lock (GIL) in a C call"
+    assert why_sentence.sentence("night", asleep) == f"{ABSENT}{said}{WAIT}"
+    computes = evidence(missing(1), [holding, stack(0, *STEP)], [trace(0), trace(1, state="R")])
+    assert why_sentence.sentence("night", computes) == f"{ABSENT}in read, data/read.py:3, at work{WAIT}"
+
+
+@pytest.mark.parametrize(
+    ("finding", "stacks", "said"),
+    [
+        (
+            missing(1, 3),
+            [stack(3, VALIDATE), stack(0, *STEP)],
+            (
+                f"ranks 1,3 did not join {FOURTH}: rank 3 is in validate, train.py:7,"
+                " waiting; ranks 0,2 wait at train.py:10 since 14 min"
+            ),
+        ),
+        (
+            missing(0, 1, 2),
+            [],
+            (f"ranks 0-2 did not join {FOURTH}: rank 0 is waiting; rank 3 waits since 14 min"),
+        ),
+        (
+            missing(1)._replace(state=WAITING, since_us=4 * 10**6),
+            [stack(1, VALIDATE), stack(0, *STEP)],
+            (
+                f"rank 1 (gpu00:1) has not joined {FOURTH}: it is in validate,"
+                " train.py:7, at work; ranks 0,2-3 wait at train.py:10 since 4 s"
+            ),
+        ),
+        (
+            Finding(HUNG, BEFORE_FIRST, (2,), (0, 1, 3), operation=INIT),
+            [stack(2, VALIDATE), stack(0, (f"{WORKDIR}/train.py", 12, "main"))],
+            (
+                "rank 2 (gpu01:0) did not come to init_process_group: it is in validate,"
+                " train.py:7, waiting; ranks 0-1,3"
+                " wait at train.py:12"
+            ),
+        ),
+        (
+            Finding(HUNG, OTHER_OPERATION, **others((2, "barrier")), waiting=(0, 1, 3), **FOUR),
+            [stack(2, VALIDATE), stack(0, *STEP)],
+            (
+                "rank 2 (gpu01:0) called barrier as #4 of group default (at train.py:7), ranks 0-1,3 called all_reduce"
+                " (float32 [4]) at train.py:10 since 14 min"
+            ),
+        ),
+        (
+            Finding(HUNG, OTHER_OPERATION, **others((0, "barrier"), (2, "all_reduce (float32 [4])")), **FOUR),
+            [stack(0, VALIDATE), stack(2, *STEP)],
+            (
+                "ranks 0,2 called barrier and all_reduce (float32 [4]) as #4 of group default (rank"
+                " 0 at train.py:7; rank 2"
+                " at train.py:10) since 14 min"
+            ),
+        ),
+        (
+            Finding(HUNG, OTHER_SHAPE, **others((3, "all_reduce (float32 [5])")), waiting=(0, 1, 2), **FOUR),
+            [stack(3, VALIDATE), stack(0, *STEP)],
+            (
+                "rank 3 (gpu01:1) called all_reduce (float32 [5]) as #4 of group default (at"
+                " train.py:7), ranks 0-2 called"
+                " all_reduce (float32 [4]) at train.py:10 since 14 min"
+            ),
+        ),
+        (
+            Finding(
+                HUNG,
+                OTHER_ROOT,
+                (0, 1, 2, 3),
+                (0, 1, 2, 3),
+                group="default",
+                sequence=2,
+                operation=BROADCAST,
+                since_us=3 * 10**6,
+                notes=("root",),
+            ),
+            [stack(0, *STEP)],
+            (
+                "all ranks called broadcast #2 of group default (float32 [4]), with different"
+                " roots, it seems; ranks 0-3 wait"
+                " at train.py:10 since 3 s"
+            ),
+        ),
+        (
+            Finding(
+                HUNG,
+                OTHER_ORDER,
+                **others((0, "all_reduce (float32 [4]) of group a"), (1, "barrier of group b")),
+                waiting=(0, 1),
+                group="a",
+                sequence=1,
+                operation=REDUCE,
+                since_us=5 * 10**6,
+            ),
+            [stack(0, *STEP), stack(1, VALIDATE)],
+            (
+                "ranks 0-1 (gpu00) wait for each other in different groups: rank 0 in all_reduce"
+                " (float32 [4]) of group a at"
+                " train.py:10; rank 1 in barrier of group b at train.py:7 since 5 s"
+            ),
+        ),
+        (
+            Finding(HUNG, TRANSPORT, (0, 1, 2, 3), (0, 1, 2, 3), **FOUR),
+            [stack(0, *STEP)],
+            (
+                f"all ranks called {FOURTH}, but nothing arrives between them; ranks 0-3"
+                " wait at train.py:10 since 14 min"
+            ),
+        ),
+        (
+            Finding(HUNG, DEVICE, (0, 1, 2, 3), (0, 1, 2, 3), **FOUR),
+            [stack(0, *STEP)],
+            (
+                f"all ranks called {FOURTH}, but their GPUs do not complete it; ranks 0-3"
+                " wait at train.py:10 since 14 min"
+            ),
+        ),
+        (Finding(ADVANCING), [], "run night advances: no rank waits for another"),
+        (
+            Finding(UNDECIDED, notes=("nobody-waits",)),
+            [stack(0, VALIDATE)],
+            "run night: no rank waits in a collective operation, and none seems to do anything",
+        ),
+    ],
+)
+def test_the_sentence_of_each_class(finding: Finding, stacks: list[WorkerStack], said: str) -> None:
+    assert why_sentence.sentence("night", evidence(finding, stacks)) == said
+
+
+def test_a_send_without_its_receive_is_seen_in_stacks_alone() -> None:
+    receiving = stack(1, VALIDATE, (f"{TORCH}/distributed/distributed_c10d.py", 2400, "recv"))
+    nobody = evidence(Finding(UNDECIDED, notes=("nobody-waits",)), [receiving, stack(0, VALIDATE)])
+    assert (nobody.finding.state, nobody.finding.kind, nobody.finding.ranks) == (HUNG, POINT_TO_POINT, (1,))
+    assert why_sentence.sentence("night", nobody) == (
+        "rank 1 (gpu00:1) waits in a send or receive that nobody answers, at train.py:7"
+    )
+    others_wait = evidence(missing(1), [receiving, stack(0, *STEP)])
+    assert why_sentence.sentence("night", others_wait) == (
+        "rank 1 (gpu00:1) waits in a send or receive that nobody answers, at train.py:7; ranks 0,2-3 wait at"
+        f" train.py:10 since 14 min in {FOURTH}"
+    )
+    objects = stack(1, VALIDATE, (f"{TORCH}/distributed/distributed_c10d.py", 3400, "broadcast_object_list"))
+    assert evidence(missing(1), [objects]).finding.kind == MISSING
