@@ -68,8 +68,8 @@ def test_a_clone_or_a_tarball_is_read_only_once_up_was_given_its_inventory(machi
     folder, _ = clone(machine, named_in)
     with tarfile.open(machine.shared / "planted.tar", "w") as packed:
         packed.add(folder, "unpacked")
-    with tarfile.open(machine.shared / "planted.tar") as packed:
-        packed.extractall(machine.work, filter="fully_trusted")
+    # Python before 3.11.4 cannot be told that an archive is trusted, later ones warn of one that is not.
+    subprocess.run(["tar", "-xf", machine.shared / "planted.tar", "-C", machine.work], check=True)
     unpacked = machine.work / "unpacked"
     (unpacked / ".git").mkdir()
     (unpacked / "sub").mkdir()

@@ -42,9 +42,7 @@ READY = "print('ready', flush=True)\n"
 
 @pytest.fixture
 def spool(tmp_path: Path) -> ShimSpool:
-    spool = make_spool(tmp_path)
-    (spool.folder / "traces").mkdir(0o700)
-    return spool
+    return make_spool(tmp_path)
 
 
 @contextlib.contextmanager
