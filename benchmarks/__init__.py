@@ -1,1 +1,0 @@
-"""Benchmarks: scripts that measure; `make bench` runs them."""
