@@ -43,7 +43,7 @@ class HangScript:
 
     @property
     def fails(self) -> bool:
-        """Whether it ends, rather than hangs."""
+        """Whether the script is to end by a failure, rather than to hang."""
         return self.name.startswith(FAILURE)
 
     @property

@@ -123,8 +123,7 @@ def pending(trace: WorkerTrace) -> str:
     for group in trace.groups:
         for number, operation, progress, _ in group.entries:
             if progress != DONE:
-                name = "default" if group.description == "default_pg" else group.description or group.name
-                return operation_in_words(group.operations[operation], number, name)
+                return operation_in_words(group.operations[operation], number, group.title)
     return ""
 
 
@@ -357,7 +356,7 @@ def _own_frame(evidence: Evidence, rank: int) -> StackFrame | None:
 
 
 def _position(evidence: Evidence, rank: int, frame: StackFrame) -> str:
-    """``FILE:LINE`` of a frame, relative to the workdir where it is below it."""
+    """Return a frame as ``FILE:LINE``; the file is relative to the host's workdir if it lies below it."""
     workdir = evidence.workdirs.get(evidence.hosts.get(rank, ""), "")
     file = frame.file.removeprefix(f"{workdir.rstrip('/')}/") if workdir else frame.file
     return f"{file}:{frame.line}"

@@ -6,8 +6,15 @@ The format is torch's flight recorder as JSON (torch/csrc/distributed/c10d/Fligh
 import hashlib
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ..shared.collectives.hang_judge import SAME_SHAPE
-from ..shared.collectives.trace_records import CREATED, DONE, LAST_ENTRIES, STARTED, GroupTrace, Operation
+from ..shared.collectives.trace_records import (
+    CREATED,
+    DONE,
+    LAST_ENTRIES,
+    SAME_SHAPE,
+    STARTED,
+    GroupTrace,
+    Operation,
+)
 from ..shared.schema.fields import DamagedError, Fields
 from ..shared.schema.json_text import to_json
 from ..shared.schema.record import to_fields

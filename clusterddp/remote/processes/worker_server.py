@@ -23,7 +23,7 @@ class NoAnswerError(Exception):
 
 
 class UnknownHandlerError(NoAnswerError):
-    """The worker's torch has a server, but not this handler."""
+    """The server does not know the question: this version of torch has no such handler."""
 
 
 def is_open(pid: int, path: str) -> bool:

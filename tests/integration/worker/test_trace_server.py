@@ -65,7 +65,7 @@ def run(spool: ShimSpool, text: str, **environ: str) -> Ended:
 
 
 def quiet(ended: Ended, out: str) -> None:
-    """The script ended well, and only its own lines are there."""
+    """Assert that the script exited with 0 and that stdout and stderr hold nothing but its own lines."""
     assert (ended.returncode, ended.out.decode(), ended.err.decode()) == (0, out, "")
 
 

@@ -9,13 +9,12 @@ operations nor sends and receives.
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .ranks_groups import ROOTED, TWICE, Group
-from .trace_records import CREATED, DONE, STARTED, Operation, WorkerTrace
+from .trace_records import CREATED, DONE, SAME_SHAPE, STARTED, Operation, WorkerTrace
 from .two_looks import Looks, Wait, compare
 
 ADVANCING, WAITING, HUNG, UNDECIDED = "advancing", "waiting", "hung", "undecided"  # states
 MISSING, OTHER_OPERATION, OTHER_SHAPE, OTHER_ROOT = "missing", "other-operation", "other-shape", "other-root"  # classes
 OTHER_ORDER, BEFORE_FIRST, TRANSPORT, DEVICE = "other-order", "before-first", "transport", "device"
-SAME_SHAPE = ("all_reduce", "reduce", "broadcast")  # operations whose input has to have the same shape on all ranks
 BUSY_KINDS = (MISSING, BEFORE_FIRST, TRANSPORT, OTHER_ROOT)  # classes of which some are no hang while ranks work
 MAKING_GROUPS = "c10d."  # how the names of waits begin that end when other ranks make the same call
 
@@ -287,7 +286,7 @@ def _nobody_absent(wait: Wait, looks: Looks) -> Finding:
 
 
 def _not_whole(looks: Looks) -> Finding:
-    """Everybody who waits does so in subgroups whose members are not all known."""
+    """Judge waits in subgroups whose members are not all known, so that nobody can be said to be absent."""
     wait = looks.waits[0]
     lone = any(len(each.ranks) == len(each.group.members) == 1 for each in looks.waits)
     if lone and looks.blocked == looks.world and len({each.group.key for each in looks.waits}) > 1:
@@ -297,7 +296,7 @@ def _not_whole(looks: Looks) -> Finding:
 
 
 def _ring(looks: Looks) -> Optional[Finding]:
-    """Ranks that wait for each other in different groups."""
+    """Say that ranks wait for each other in different groups, each in one of these waits."""
     needs: Dict[int, Set[int]] = {}
     for wait in looks.waits:
         for rank in wait.ranks:

@@ -115,8 +115,7 @@ def _shift(groups: Sequence[GroupTrace], longest: Sequence[GroupTrace]) -> int:
 def _group(
     key: Key, world: FrozenSet[int], traces: Mapping[int, GroupTrace], looks: Mapping[int, WorkerTrace]
 ) -> Group:
-    described = sorted({group.description for group in traces.values()} - {"", "undefined"})
-    description = described[0] if described else key[0]
+    titles = sorted({group.title for group in traces.values()} - {key[0]})
     entries = {rank: _entries(group) for rank, group in traces.items()}
     others = sorted(world.difference(traces))
     complete = not others or any(
@@ -129,7 +128,7 @@ def _group(
     is_default = key[0] == DEFAULT_GROUP
     return Group(
         key=key,
-        description="default" if description == "default_pg" else description,
+        description=titles[0] if titles else key[0],
         members=tuple(sorted(world)) if is_default else tuple(sorted(traces)),
         whole=is_default or (complete and not unheard),
         unsure=unsure,

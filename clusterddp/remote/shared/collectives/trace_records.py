@@ -12,6 +12,8 @@ from ..schema.record import bulk, field, many, record
 MAX_WORKER_BYTES = 4096  # of one worker's part of the answer
 LAST_ENTRIES = 64  # of a group's entries that are sent at most
 
+SAME_SHAPE = ("all_reduce", "reduce", "broadcast")  # operations whose input has to have the same shape on all ranks
+
 # The third value of a row: how far the operation is. Gloo never says that one has started.
 CREATED, STARTED, DONE = range(3)
 
@@ -44,6 +46,13 @@ class GroupTrace(NamedTuple):
     # DONE, microseconds from its creation to the look].
     entries: List[List[int]] = bulk(Fields.long_list)
     complete: bool = field(Fields.flag, default=False)  # whether the rows begin with the group's first operation
+
+    @property
+    def title(self) -> str:
+        """The group's name for people: the user's description, ``default``, or torch's name where there is neither."""
+        if self.description in ("", "undefined"):  # the latter is what torch writes where the user gave none
+            return self.name
+        return "default" if self.description == "default_pg" else self.description
 
 
 @record

@@ -97,7 +97,7 @@ def compare(world: Sequence[int], before: Sequence[WorkerTrace], after: Sequence
 
 
 def _lasting(world: FrozenSet[int], earlier: Sequence[Group], groups: Sequence[Group]) -> List[Wait]:
-    """The waits that there were at the first look as well, the oldest first."""
+    """Return the operations that the same ranks wait in at both looks, the longest wait first."""
     past = {group.key: group.waiting() for group in earlier}
     waits = []
     for group in groups:
