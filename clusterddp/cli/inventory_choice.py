@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class InventoryChoice:
     """The inventory that a command uses, the pattern that limits its hosts, and who named both, for messages."""
 
     path: Path | None  # None for the built-in one
@@ -40,7 +40,7 @@ class Choice:
     limit_by: str = ""  # who gave the pattern; empty: the command line
 
 
-def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
+def choose(project: Project, path: Path | None, limit: str | None) -> InventoryChoice:
     """Choose the inventory of the command line or CLUSTERDDP_INVENTORY, else that of `up`, else the built-in one.
 
     Raises InventoryError if the project names one that this user has not agreed to, or the one of `up` is gone;
@@ -59,10 +59,10 @@ def choose(project: Project, path: Path | None, limit: str | None) -> Choice:
         _refuse_parents_inventory(project.untrusted_parent)
     if limit is None and "limit" in settings:
         limit, limit_by = settings["limit"], option_location(project, "limit")
-    return Choice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
+    return InventoryChoice(path=path, limit=limit, path_by=path_by, limit_by=limit_by)
 
 
-def read_chosen(chosen: Choice) -> Inventory:
+def read_chosen(chosen: InventoryChoice) -> Inventory:
     """Read the hosts that were chosen; raises InventoryError if the file is missing or wrong, or has no such hosts."""
     with _naming_source(chosen.path_by):
         loaded = load(chosen.path, chosen.writers) if chosen.path else built_in()
@@ -70,7 +70,7 @@ def read_chosen(chosen: Choice) -> Inventory:
         return loaded.limit(chosen.limit) if chosen.limit else loaded
 
 
-def _choose_remembered(project: Project, limit: str | None, limit_by: str) -> Choice:
+def _choose_remembered(project: Project, limit: str | None, limit_by: str) -> InventoryChoice:
     """Return the inventory that `up` remembered, if this user consented to it; raises InventoryError."""
     remembered, unproved = project.remembered, project.unproved
     if remembered.inventory is None:
@@ -80,7 +80,7 @@ def _choose_remembered(project: Project, limit: str | None, limit_by: str) -> Ch
         raise InventoryError("the remembered inventory is gone", where=str(remembered.inventory), remedy=remedy)
     if limit is None and remembered.limit:
         limit, limit_by = remembered.limit, "remembered by up"
-    return Choice(path=remembered.inventory, limit=limit, writers=remembered.writers, limit_by=limit_by)
+    return InventoryChoice(path=remembered.inventory, limit=limit, writers=remembered.writers, limit_by=limit_by)
 
 
 def _refuse_parents_inventory(folder: Path) -> None:

@@ -20,7 +20,7 @@ from clusterddp.project.project import find, short_path
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
-    from clusterddp.cli.inventory_choice import Choice
+    from clusterddp.cli.inventory_choice import InventoryChoice
     from clusterddp.inventory import Inventory
     from clusterddp.project.project import Project
 
@@ -69,7 +69,7 @@ def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventor
     return with_python(inventory, found.path), python, unused_venv(project.root, found, os.environ)
 
 
-def _describe(inventory: Inventory, chosen: Choice) -> str:
+def _describe(inventory: Inventory, chosen: InventoryChoice) -> str:
     """Describe the number of hosts and their origin; a limit that was not just typed is shown with its source."""
     count = len(inventory.nodes) + len(inventory.spares)
     limit = f", limit {chosen.limit} ({chosen.limit_by})" if chosen.limit_by else ""

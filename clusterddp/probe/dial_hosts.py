@@ -13,7 +13,7 @@ from clusterddp.facts.network import dials
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.probes.facts_records import FactsRequest
-from clusterddp.remote.shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
+from clusterddp.remote.shared.probes.mark_records import FolderMarks, MarkedRequest, MarkRequest
 from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Listening, ListenRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields
 
@@ -76,7 +76,7 @@ def find_shared_folders(
     def find_marks(host: Host) -> dict[str, tuple[str, ...]]:
         others = {name: nonce for name, nonce in nonces.items() if name != host.name}
         request = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
-        answer = ask(host, "marked", request, Marked, timeout=MARK_TIMEOUT)
+        answer = ask(host, "marked", request, FolderMarks, timeout=MARK_TIMEOUT)
         return {name: hosts_seen for name, hosts_seen in answer.folders.items() if name in left[host.name]}
 
     def mark(host: Host) -> list[str]:

@@ -33,7 +33,7 @@ _UNUSED_HINT = "--environments removes those that are not used"  # said of those
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class DownOptions:
     """The options of ``down`` besides those that choose the hosts."""
 
     purge: bool
@@ -50,7 +50,7 @@ class Options:
 
 def act(inventory: Path | None, limit: str | None, **options: bool) -> int:
     """Stop and remove, after a question; return the exit code."""
-    options_given = Options(**options)
+    options_given = DownOptions(**options)
     if not options_given.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("down asks before it stops runs and removes files, but nobody is here", remedy="give --yes")
     others = [flag for flag in options_given.flags if flag not in {"--everything", "--yes"}]
@@ -64,7 +64,7 @@ def act(inventory: Path | None, limit: str | None, **options: bool) -> int:
         return _remove_old(cluster, retry_command, options_given)
 
 
-def _remove_old(cluster: Cluster, retry_command: str, given: Options) -> int:
+def _remove_old(cluster: Cluster, retry_command: str, given: DownOptions) -> int:
     """Stop this project's runs and remove old files, after a question; return the exit code."""
     live = _announce_runs(cluster, purge=given.purge)
     folders = _announce_workdirs(cluster, live) if given.workdirs else []

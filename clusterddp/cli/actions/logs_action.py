@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class LogsOptions:
     """The options of ``logs`` besides those that choose the run."""
 
     follow: bool
@@ -57,7 +57,7 @@ class Options:
 
 def act(inventory: Path | None, limit: str | None, run: str | None, **options: Any) -> int:
     """Show, follow or save a run's lines; return the exit code."""
-    given = Options(**options)
+    given = LogsOptions(**options)
     whole = given.show_all or given.rank is not None
     renderer = renderer_for(sys.stdout.buffer, as_json=given.as_json, timestamps=given.timestamps, whole=whole)
     selection = _selection(given, renderer)
@@ -69,7 +69,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **options: A
             return _show_lines(wait_until_begun(found), selection, renderer, given)
 
 
-def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Options) -> int:
+def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: LogsOptions) -> int:
     """Show or save the lines that the options choose; return the exit code."""
     rank, world = given.rank, found.record.world_size or 0
     if rank and min(rank) >= world:
@@ -94,7 +94,7 @@ def wait_until_begun(run: Run) -> Run:
         return run.begun(progress.show)
 
 
-def _selection(given: Options, renderer: Renderer) -> Selection:
+def _selection(given: LogsOptions, renderer: Renderer) -> Selection:
     """Return the lines that the options select; raises UsageError if two options contradict each other."""
     lines = [name for name in ("since", "until", "grep", "tail", "after") if getattr(given, name) is not None]
     lines += [name for name, word in (("json", "as_json"), ("timestamps", "timestamps")) if getattr(given, word)]

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ..helper.request import Request
-from ..shared.probes.mark_records import Marked, MarkedRequest, MarkRequest
+from ..shared.probes.mark_records import FolderMarks, MarkedRequest, MarkRequest
 from ..shared.schema.record import to_fields
 from ..system.bootstrap import private
 from .filesystems import nearest_folder
@@ -26,14 +26,14 @@ def mark(request: Request) -> List[str]:
 
 
 def marked(request: Request) -> Dict[str, Any]:
-    """Operation: whose marks are in the folders of a ``MarkedRequest``, as ``Marked``."""
+    """Operation: whose marks are in the folders of a ``MarkedRequest``, as ``FolderMarks``."""
     asked = request.read_args(MarkedRequest)
 
     def look_up(folder: str) -> Tuple[str, ...]:
         seen = (host for host, nonce in asked.nonces.items() if os.path.exists(os.path.join(folder, _NAME + nonce)))
         return tuple(seen)
 
-    return to_fields(Marked(_in_all_folders(asked.folders, look_up)))
+    return to_fields(FolderMarks(_in_all_folders(asked.folders, look_up)))
 
 
 def unmark(request: Request) -> None:

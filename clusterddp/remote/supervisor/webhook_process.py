@@ -99,7 +99,7 @@ def main(argv: List[str]) -> int:
     spool = Spool(argv[0])
     if why or not _hosts_notify(spool):
         return 0
-    Notifier(spool, url, task.webhook.silence, task.name, task.script).run()
+    WebhookNotifier(spool, url, task.webhook.silence, task.name, task.script).run()
     return 0
 
 
@@ -130,7 +130,7 @@ def _why_unreachable(url: str) -> str:
     return ""
 
 
-class Notifier:
+class WebhookNotifier:
     """Sends one node's notices; ``silence``: seconds without output that it notifies of, or 0."""
 
     def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:

@@ -22,7 +22,7 @@ from ..shared.wire.transfer_frames import (
     FetchOrder,
     HostReady,
     JoinOrder,
-    Listening,
+    JoinReply,
     TransferReport,
     UnitFailed,
     header_of,
@@ -133,17 +133,17 @@ class HostToHostChunks:
             yield bundle
             self._report(TransferReport(have=self._unit))
 
-    def _join(self, order: JoinOrder) -> Listening:
+    def _join(self, order: JoinOrder) -> JoinReply:
         """Let other hosts fetch from here, and this host from them; returns the port, or why not."""
         try:
             from .peers import TransferPeers  # a Python without ssl gets all from the operator
 
             self._peers = TransferPeers(order, self._stored_chunks)
         except (ImportError, OSError, ValueError) as error:
-            return Listening(None, str(error)[:_MAX_REASON])
+            return JoinReply(None, str(error)[:_MAX_REASON])
         except Refused as error:
-            return Listening(None, error.message[:_MAX_REASON])
-        return Listening(self._peers.port, "")
+            return JoinReply(None, error.message[:_MAX_REASON])
+        return JoinReply(self._peers.port, "")
 
     def _fetch(self, order: FetchOrder) -> None:
         """Fetch a unit from another host; runs in a thread of its own."""

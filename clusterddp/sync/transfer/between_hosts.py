@@ -28,7 +28,7 @@ from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.remote.shared.wire.transfer_frames import (
     FetchOrder,
     JoinOrder,
-    Listening,
+    JoinReply,
     TransferOrder,
     TransferReport,
     UnitFailed,
@@ -206,7 +206,7 @@ class HostToHostTransfer:
         _log.debug("%s: nothing from %s: %s", member.name, source, report.why)
         self._schedule.record_failure(member.name, self._check_unit(report.unit), source, reached=report.reached)
 
-    def _record_listening(self, member: _TransferHost, report: Listening) -> None:
+    def _record_listening(self, member: _TransferHost, report: JoinReply) -> None:
         """Record whether a host takes part in passing on, and the port at which it listens."""
         if report.port is not None:
             member.serving_address = (member.listen_address, report.port)

@@ -28,7 +28,7 @@ def test_an_action_takes_the_options_of_its_command(name: str) -> None:
 
 
 def test_logs_reads_each_of_its_options() -> None:
-    assert {one.name for one in fields(logs.Options)} == declared("logs") - {"inventory", "limit", "run"}
+    assert {one.name for one in fields(logs.LogsOptions)} == declared("logs") - {"inventory", "limit", "run"}
 
 
 def test_the_list_of_commands_imports_what_none_of_them_does() -> None:

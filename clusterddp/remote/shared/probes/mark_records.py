@@ -23,7 +23,7 @@ class MarkedRequest(NamedTuple):
 
 
 @record
-class Marked(NamedTuple):
+class FolderMarks(NamedTuple):
     """Whose marks are in a folder, by its name; a folder that does not answer is not there."""
 
     folders: Mapping[str, Tuple[str, ...]] = field(by_key(Fields.texts))

@@ -25,7 +25,7 @@ class Identity(NamedTuple):
 
 @record
 class JoinOrder(NamedTuple):
-    """The order to exchange chunks with other hosts; answered by ``Listening``."""
+    """The order to exchange chunks with other hosts; answered by ``JoinReply``."""
 
     name: str = field(Fields.text)  # the host's in this transfer, as in its certificate
     identity: Identity = field(nested(Identity))
@@ -81,7 +81,7 @@ class UnitFailed(NamedTuple):
 
 
 @record
-class Listening(NamedTuple):
+class JoinReply(NamedTuple):
     """The answer to a ``JoinOrder``."""
 
     port: Optional[int] = field(maybe(_port))  # where it listens; None: it only fetches
@@ -95,7 +95,7 @@ class TransferReport(NamedTuple):
     here: Optional[HostReady] = field(maybe(nested(HostReady)), default=None)
     have: Optional[int] = field(Fields.maybe_number, default=None)  # this unit is written
     failed: Optional[UnitFailed] = field(maybe(nested(UnitFailed)), default=None)
-    port: Optional[Listening] = field(maybe(nested(Listening)), default=None)
+    port: Optional[JoinReply] = field(maybe(nested(JoinReply)), default=None)
 
 
 def read_order(header: Any) -> TransferOrder:

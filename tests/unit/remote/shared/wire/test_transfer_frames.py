@@ -16,7 +16,7 @@ from clusterddp.remote.shared.wire.transfer_frames import (
     HostReady,
     Identity,
     JoinOrder,
-    Listening,
+    JoinReply,
     TransferOrder,
     TransferReport,
     UnitFailed,
@@ -38,7 +38,7 @@ FRAMES: list[tuple[Any, Callable[[Any], Any]]] = [
     (TransferReport(here=HostReady({"boot": "b"}, live=True)), read_report),
     (TransferReport(have=0), read_report),
     (TransferReport(failed=UnitFailed(3, "h1", "no route", reached=False)), read_report),
-    (TransferReport(port=Listening(None, "no TLS")), read_report),
+    (TransferReport(port=JoinReply(None, "no TLS")), read_report),
 ]
 
 
