@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Selection, Words
     from clusterddp.project.project import Project
+    from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.cleanup import Cleaned, Orphans
     from clusterddp.runs.difference import Difference
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.signals import Signalled
-    from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
@@ -163,7 +163,7 @@ _NAMES = {
     "clusterddp.runs.proof": "Proof",
     "clusterddp.runs.run_on_hosts": "Site",
     "clusterddp.runs.signals": "Signalled",
-    "clusterddp.runs.stacks": "WorkerStack",
+    "clusterddp.remote.shared.processes.worker_stacks": "WorkerStack",
     "clusterddp.runs.streams": "Streams",
     "clusterddp.runs.view.verdict_lines": "Verdict",
     "clusterddp.runs.why": "Why",

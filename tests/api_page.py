@@ -20,10 +20,10 @@ from clusterddp.launch.options import DECLARED, RunOptions
 from clusterddp.launch.options.keywords import ClusterKeywords, ExecKeywords
 from clusterddp.logs.lines import LogLine
 from clusterddp.logs.selection import Selection
+from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.named_workdirs import WorkdirBeside
 from clusterddp.runs.proof import Proof
-from clusterddp.runs.stacks import WorkerStack
 from clusterddp.runs.view.run_view import RunView
 from clusterddp.runs.view.verdict_lines import Verdict
 from clusterddp.runs.why import Why
@@ -108,7 +108,7 @@ def default_of(field: Any) -> object:
 def values() -> str:
     rows = ["| value | what | has |", "|---|---|---|"]
     for cls in sorted(VALUES, key=lambda kind: kind.__name__):
-        names = [one.name for one in fields(cls)] if is_dataclass(cls) else []
+        names = [one.name for one in fields(cls)] if is_dataclass(cls) else list(getattr(cls, "_fields", ()))
         names += [name for name, value in vars(cls).items() if isinstance(value, property) and not name.startswith("_")]
         names += [f"{name}()" for name, _ in members(cls)]
         rows.append(f"| `{cls.__name__}` | {first_paragraph(cls)} | {', '.join(f'`{name}`' for name in names)} |")

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING
 
 from clusterddp.cli.command_lines import complete_commands
 from clusterddp.cli.tables import Table, escape, is_piped, line, show, time_text
+from clusterddp.remote.shared.processes.worker_stacks import group_stacks
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.text.short_duration import short_duration
 from clusterddp.runs.difference import code_of, describe_code, environment_of
 from clusterddp.runs.run_folders import describe_workdirs, workdir_label
-from clusterddp.runs.stacks import group_stacks
 from clusterddp.runs.view.run_status import UNREACHABLE
 from clusterddp.text.folding import folded_names
-from clusterddp.text.units import human_duration, short_duration
+from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.remote.shared.verdict.judge import Failure
     from clusterddp.runs.difference import Difference
-    from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.view.run_status import HostDetails
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.sync.code_diff import FileDiff

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from clusterddp.hosts.ask import reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.processes.process_records import StacksRequest
+from clusterddp.remote.shared.processes.worker_stacks import parse_stacks
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.runs import stacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome, T
+    from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.stacks import WorkerStack
 
 
 class _Part(NamedTuple):
@@ -43,7 +43,7 @@ def take_stacks(run: RunOnHosts, ranks: Collection[int] | None = None) -> list[W
     def ask(host: Host, spool: str) -> list[WorkerStack]:
         answer = host.call("stacks", to_fields(StacksRequest(spool=spool, ranks=wanted)))
         with reading_answer(host.name):
-            return stacks.parse_stacks(host.name, answer)
+            return parse_stacks(host.name, answer)
 
     outcomes = each_spool(run, ask)
     for outcome in outcomes:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.logs.lines import LogLine
     from clusterddp.logs.selection import Words
+    from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
-    from clusterddp.runs.stacks import WorkerStack
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
     from clusterddp.runs.why import Why

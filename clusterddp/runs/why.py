@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.hosts.ask import ask_list
-from clusterddp.remote.shared.collectives import hang_judge
+from clusterddp.remote.shared.collectives import hang_judge, hang_sentence
 from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, UNDECIDED
 from clusterddp.remote.shared.collectives.trace_records import TracesRequest, WorkerTrace
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.runs import why_sentence
 from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.failure_lines import failure_output
 
@@ -120,8 +119,8 @@ def _explain_live(run: RunOnHosts, view: RunView) -> Why:
     before, after = ([trace for traces in each.values() for trace in traces] for each in (first, second))
     world = range(view.summary().world_size or 0) if hosts else ()
     finding = hang_judge.judge(world, before, after)
-    ranks = [] if finding.state == ADVANCING else why_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
-    evidence = why_sentence.Evidence(
+    ranks = [] if finding.state == ADVANCING else hang_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
+    evidence = hang_sentence.Evidence(
         finding=finding,
         traces={trace.rank: trace for trace in after},
         hosts=hosts,
@@ -129,11 +128,11 @@ def _explain_live(run: RunOnHosts, view: RunView) -> Why:
         silent=view.silent,
         workdirs=dict(view.record.workdirs),
     )
-    evidence = evidence._replace(finding=why_sentence.refine(evidence))
+    evidence = evidence._replace(finding=hang_sentence.refine(evidence))
     return _from_evidence(run.id, evidence, reasons)
 
 
-def _from_evidence(run: str, evidence: why_sentence.Evidence, reasons: Sequence[str]) -> Why:
+def _from_evidence(run: str, evidence: hang_sentence.Evidence, reasons: Sequence[str]) -> Why:
     """Put what is known into the answer; ``reasons``: why hosts did not say what their workers do."""
     judged = evidence.finding
     finding = judged.mismatch if judged.state == ADVANCING and judged.mismatch else judged  # a wrong result is told
@@ -144,13 +143,13 @@ def _from_evidence(run: str, evidence: why_sentence.Evidence, reasons: Sequence[
         kind=finding.kind or (UNDECIDED if finding.state == UNDECIDED else None),
         ranks=ranks,
         hosts=tuple(dict.fromkeys(evidence.hosts[rank] for rank in ranks if rank in evidence.hosts)),
-        where=next((place for rank in ranks if (place := why_sentence.place(evidence, rank))), None),
+        where=next((place for rank in ranks if (place := hang_sentence.place(evidence, rank))), None),
         group=finding.group or None,
         sequence=finding.sequence,
         operation=hang_judge.describe(finding.operation) if finding.operation else None,
-        sentence=why_sentence.sentence(run, evidence),
-        evidence=(*reasons, *why_sentence.lines(evidence)),
-        remedy=why_sentence.remedy(judged),
+        sentence=hang_sentence.sentence(run, evidence),
+        evidence=(*reasons, *hang_sentence.lines(evidence)),
+        remedy=hang_sentence.remedy(judged),
     )
 
 

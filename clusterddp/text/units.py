@@ -72,14 +72,6 @@ def human_duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def short_duration(seconds: float) -> str:
-    """Seconds roughly, as text in one unit: ``4 s``, ``12 min``, ``3 h``, ``2 d``."""
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds // unit:.0f} {name}"
-    return f"{seconds:.0f} s"
-
-
 def ranks(value: object) -> tuple[int, ...] | None:
     """Parse ranks: ``0,2-5`` → (0, 2, 3, 4, 5); a number or several are taken as they are; ``all`` → None."""
     if value is None or value == "all":

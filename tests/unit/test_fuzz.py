@@ -32,6 +32,7 @@ from clusterddp.remote.shared.cleanup.cleanup_records import (
 )
 from clusterddp.remote.shared.environment.environment_records import EnvironmentReport
 from clusterddp.remote.shared.processes.process_records import OrphanedRun
+from clusterddp.remote.shared.processes.worker_stacks import parse_stacks
 from clusterddp.remote.shared.run.spool_records import LeftProcess
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import read_record, to_fields
@@ -39,7 +40,6 @@ from clusterddp.remote.shared.slurm.login_records import CommandAnswer
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
 from clusterddp.remote.system import nvidia_smi
-from clusterddp.runs.stacks import parse_stacks
 from clusterddp.runs.view.run_view import run_views
 from tests.unit.logs.test_incoming import END, HELLO, LINES
 from tests.unit.remote.processes.traces_made import COUNTERS, NOW, entry, trace

@@ -59,7 +59,8 @@ DOORS = {
 PURE = (
     "launch/make_plan",
     *(f"runs/view/{part}" for part in ("known_messages", "verdict_lines", "notices", "run_view")),
-    "runs/stacks",
+    "remote/shared/processes/worker_stacks",
+    "remote/shared/collectives",
     "facts",
     "checks",
     "text",

@@ -15,7 +15,7 @@ import pytest
 
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.processes import stacks as remote_stacks
-from clusterddp.runs.stacks import WorkerStack, parse_stacks
+from clusterddp.remote.shared.processes.worker_stacks import WorkerStack, parse_stacks
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.shim_spool import ShimSpool, make_spool, wait_for
 

@@ -1,12 +1,14 @@
 """Say in plain words what a finding means: the sentence, the evidence below it and what helps. Pure."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from clusterddp.remote.shared.collectives import hang_judge
-from clusterddp.remote.shared.collectives.hang_judge import (
+from ..names.host_names import folded_names
+from ..processes.worker_stacks import StackFrame, WorkerStack
+from ..text.short_duration import short_duration
+from ..verdict.node_end import ranges
+from . import hang_judge
+from .hang_judge import (
     ADVANCING,
     BEFORE_FIRST,
     DEVICE,
@@ -22,16 +24,7 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     Finding,
     describe,
 )
-from clusterddp.remote.shared.collectives.trace_records import DONE, Operation
-from clusterddp.remote.shared.names.host_names import folded_names
-from clusterddp.runs.stacks import ranks_in_words
-from clusterddp.text.units import short_duration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from clusterddp.remote.shared.collectives.trace_records import WorkerTrace
-    from clusterddp.runs.stacks import StackFrame, WorkerStack
+from .trace_records import DONE, Operation, WorkerTrace
 
 POINT_TO_POINT = "point-to-point"  # a class that only stacks show
 _SEND = re.compile(r"(?:send|recv|isend|irecv|batch_isend_irecv|(?:send|recv)_object_list|_(?:wait_)?batch_p2p)$")
@@ -102,7 +95,7 @@ def refine(evidence: Evidence) -> Finding:
     return finding
 
 
-def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int) -> list[int]:
+def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int) -> List[int]:
     """Choose the ranks whose stacks are worth the disturbance: those to blame, and one of each group of waiters.
 
     Ranks that call the same are one group, so that all of them are represented before ``most`` is reached. If nobody
@@ -110,7 +103,7 @@ def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int)
     """
     called = dict(finding.others)
     waiting = {trace.rank: pending(trace) for trace in traces}
-    groups: dict[str, int] = {}
+    groups: Dict[str, int] = {}
     for rank in (*finding.ranks, *finding.waiting, *(rank for rank, what in waiting.items() if what)):
         groups.setdefault(called.get(rank) or waiting.get(rank) or f"rank {rank}", rank)
     blamed = [rank for rank in finding.ranks if rank not in finding.waiting or rank in called]
@@ -127,7 +120,7 @@ def pending(trace: WorkerTrace) -> str:
     return ""
 
 
-def operation_in_words(operation: Operation, number: int | None, group: str) -> str:
+def operation_in_words(operation: Operation, number: Optional[int], group: str) -> str:
     """Name one operation: ``all_reduce #4 of group default (float32 [4])``."""
     sequence = "" if number is None else f" #{number}"
     where = f" of group {group}" if group else ""
@@ -135,7 +128,7 @@ def operation_in_words(operation: Operation, number: int | None, group: str) -> 
     return f"{operation.name}{sequence}{where}{shape}"
 
 
-def place(evidence: Evidence, rank: int) -> str | None:
+def place(evidence: Evidence, rank: int) -> Optional[str]:
     """Return where a rank is in its own code, ``FILE:LINE in FUNCTION``; None if that is not known."""
     frame = _own_frame(evidence, rank)
     return f"{_position(evidence, rank, frame)} in {frame.function}" if frame else None
@@ -173,7 +166,7 @@ def sentence(run: str, evidence: Evidence) -> str:
     return f"all ranks called {_operation(finding)}, {reason}{_waiters(evidence)}"
 
 
-def lines(evidence: Evidence) -> list[str]:
+def lines(evidence: Evidence) -> List[str]:
     """Return the evidence, a line each: where each rank is that was looked at, and what is not known."""
     found = []
     for rank, stack in sorted(evidence.stacks.items()):
@@ -181,7 +174,7 @@ def lines(evidence: Evidence) -> list[str]:
         waits = pending(trace) if trace else ""
         doing = f"in {waits}" if waits else _activity(evidence, rank)
         found.append(f"rank {rank} ({_label(evidence, rank)}): {doing}{f', at {at}' if at else ''}{_way(stack)}")
-    unanswered: dict[str, list[int]] = {}
+    unanswered: Dict[str, List[int]] = {}
     for rank, trace in sorted(evidence.traces.items()):
         if trace.why:
             unanswered.setdefault(trace.why, []).append(rank)
@@ -197,7 +190,7 @@ def lines(evidence: Evidence) -> list[str]:
     return [*found, *(_NOTES[note] for note in finding.notes if note in _NOTES)]
 
 
-def remedy(finding: Finding) -> str | None:
+def remedy(finding: Finding) -> Optional[str]:
     """Return what helps; None where nothing is known to be wrong."""
     if finding.state == ADVANCING and finding.mismatch:
         return _REMEDIES.get(finding.mismatch.kind or "")
@@ -250,7 +243,7 @@ def _named(evidence: Evidence, ranks: Sequence[int]) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if ranks[1:] else ''} {ranks_in_words(ranks)}"
+    return f"rank{'s' if ranks[1:] else ''} {ranges(ranks)}"
 
 
 def _label(evidence: Evidence, rank: int) -> str:
@@ -315,7 +308,7 @@ def _others(finding: Finding) -> str:
 def _scene(evidence: Evidence) -> str:
     """Where those to blame are, what the others called, and where these are."""
     finding = evidence.finding
-    calls: dict[str, list[int]] = {}
+    calls: Dict[str, List[int]] = {}
     for rank, what in finding.others:
         calls.setdefault(what, []).append(rank)
     parts = []
@@ -332,7 +325,7 @@ def _scene(evidence: Evidence) -> str:
 
 
 def _each_wait(evidence: Evidence) -> str:
-    calls: dict[str, list[int]] = {}
+    calls: Dict[str, List[int]] = {}
     for rank, what in evidence.finding.others:
         calls.setdefault(what, []).append(rank)
     parts = []
@@ -342,13 +335,13 @@ def _each_wait(evidence: Evidence) -> str:
     return "; ".join(parts)
 
 
-def _at(evidence: Evidence, rank: int) -> str | None:
+def _at(evidence: Evidence, rank: int) -> Optional[str]:
     """``FILE:LINE`` of a rank's own code; None if its stack is not known."""
     frame = _own_frame(evidence, rank)
     return _position(evidence, rank, frame) if frame else None
 
 
-def _own_frame(evidence: Evidence, rank: int) -> StackFrame | None:
+def _own_frame(evidence: Evidence, rank: int) -> Optional[StackFrame]:
     """The innermost frame of a rank's own code."""
     stack = evidence.stacks.get(rank)
     own = [frame for frame in (stack.frames if stack else ()) if not frame.installed]
@@ -357,9 +350,9 @@ def _own_frame(evidence: Evidence, rank: int) -> StackFrame | None:
 
 def _position(evidence: Evidence, rank: int, frame: StackFrame) -> str:
     """Return a frame as ``FILE:LINE``; the file is relative to the host's workdir if it lies below it."""
-    workdir = evidence.workdirs.get(evidence.hosts.get(rank, ""), "")
-    file = frame.file.removeprefix(f"{workdir.rstrip('/')}/") if workdir else frame.file
-    return f"{file}:{frame.line}"
+    workdir = evidence.workdirs.get(evidence.hosts.get(rank, ""), "").rstrip("/")
+    below = bool(workdir) and frame.file.startswith(workdir + "/")
+    return f"{frame.file[len(workdir) + 1 :] if below else frame.file}:{frame.line}"
 
 
 def _in_send_or_receive(stack: WorkerStack) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.shared.collectives import hang_sentence
 from clusterddp.remote.shared.collectives.hang_judge import (
     ADVANCING,
     BEFORE_FIRST,
@@ -22,9 +22,8 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     WAITING,
     Finding,
 )
-from clusterddp.runs import why_sentence
-from clusterddp.runs.why_sentence import POINT_TO_POINT
-from tests.unit.runs.why_made import (
+from clusterddp.remote.shared.collectives.hang_sentence import POINT_TO_POINT
+from tests.unit.remote.shared.collectives.evidence_made import (
     BROADCAST,
     FOUR,
     FOURTH,
@@ -46,18 +45,18 @@ from tests.unit.runs.why_made import (
 )
 
 if TYPE_CHECKING:
-    from clusterddp.runs.stacks import WorkerStack
+    from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
 
 
 def test_the_sentence_of_the_issue() -> None:
     finding = missing(1)._replace(waiting=(0, 2, 3))
     known = evidence(finding, [stack(1, VALIDATE, LOADER), stack(0, *STEP)], [in_operation(0), trace(1)])
-    assert why_sentence.sentence("night", known) == (
+    assert hang_sentence.sentence("night", known) == (
         f"rank 1 (gpu00:1) did not join {FOURTH}: it is in validate, train.py:7,"
         " waiting for its data loader; ranks 0,2-3 wait at train.py:10 since 14 min"
     )
-    assert why_sentence.place(known, 1) == "train.py:7 in validate"
-    assert why_sentence.lines(known) == [
+    assert hang_sentence.place(known, 1) == "train.py:7 in validate"
+    assert hang_sentence.lines(known) == [
         f"rank 0 (gpu00:0): in {FOURTH}, at train.py:10 in step",
         "rank 1 (gpu00:1): waiting for its data loader, at train.py:7 in validate",
     ]
@@ -106,16 +105,16 @@ WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
 )
 def test_what_a_missing_rank_does_instead(frames: Any, state: dict[str, Any], doing: str) -> None:
     known = evidence(missing(1), [stack(1, *frames), stack(0, *STEP)], [trace(0), trace(1, **state)])
-    assert why_sentence.sentence("night", known) == f"{ABSENT}{doing}{WAIT}"
+    assert hang_sentence.sentence("night", known) == f"{ABSENT}{doing}{WAIT}"
 
 
 def test_a_missing_rank_that_holds_pythons_lock_asleep_is_told() -> None:
-    holding = replace(stack(1, SLEEP), holds_gil=True)
+    holding = stack(1, SLEEP)._replace(holds_gil=True)
     asleep = evidence(missing(1), [holding, stack(0, *STEP)])
     said = "in read, data/read.py:3, holding Python's lock (GIL) in a C call"
-    assert why_sentence.sentence("night", asleep) == f"{ABSENT}{said}{WAIT}"
+    assert hang_sentence.sentence("night", asleep) == f"{ABSENT}{said}{WAIT}"
     computes = evidence(missing(1), [holding, stack(0, *STEP)], [trace(0), trace(1, state="R")])
-    assert why_sentence.sentence("night", computes) == f"{ABSENT}in read, data/read.py:3, at work{WAIT}"
+    assert hang_sentence.sentence("night", computes) == f"{ABSENT}in read, data/read.py:3, at work{WAIT}"
 
 
 @pytest.mark.parametrize(
@@ -239,18 +238,18 @@ def test_a_missing_rank_that_holds_pythons_lock_asleep_is_told() -> None:
     ],
 )
 def test_the_sentence_of_each_class(finding: Finding, stacks: list[WorkerStack], said: str) -> None:
-    assert why_sentence.sentence("night", evidence(finding, stacks)) == said
+    assert hang_sentence.sentence("night", evidence(finding, stacks)) == said
 
 
 def test_a_send_without_its_receive_is_seen_in_stacks_alone() -> None:
     receiving = stack(1, VALIDATE, (f"{TORCH}/distributed/distributed_c10d.py", 2400, "recv"))
     nobody = evidence(Finding(UNDECIDED, notes=("nobody-waits",)), [receiving, stack(0, VALIDATE)])
     assert (nobody.finding.state, nobody.finding.kind, nobody.finding.ranks) == (HUNG, POINT_TO_POINT, (1,))
-    assert why_sentence.sentence("night", nobody) == (
+    assert hang_sentence.sentence("night", nobody) == (
         "rank 1 (gpu00:1) waits in a send or receive that nobody answers, at train.py:7"
     )
     others_wait = evidence(missing(1), [receiving, stack(0, *STEP)])
-    assert why_sentence.sentence("night", others_wait) == (
+    assert hang_sentence.sentence("night", others_wait) == (
         "rank 1 (gpu00:1) waits in a send or receive that nobody answers, at train.py:7; ranks 0,2-3 wait at"
         f" train.py:10 since 14 min in {FOURTH}"
     )

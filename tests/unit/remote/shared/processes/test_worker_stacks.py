@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from clusterddp.runs.stacks import group_stacks, parse_stacks, ranks_in_words
+from clusterddp.remote.shared.processes.worker_stacks import group_stacks, parse_stacks
 
 DUMP = """Thread 0x00007f01 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 324 in wait
@@ -76,11 +76,6 @@ def test_equal_stacks_stand_together_the_largest_group_first() -> None:
         "rank 7 (gpu00:1): train.py:95 in validate",
         "rank 8 (gpu01:0): it does not answer; in uninterruptible sleep in nfs_wait",
     ]
-
-
-def test_ranks_are_written_short() -> None:
-    assert ranks_in_words([9, 0, 1, 2, 4]) == "0-2,4,9"
-    assert ranks_in_words([3]) == "3"
 
 
 def test_json_holds_every_frame() -> None:

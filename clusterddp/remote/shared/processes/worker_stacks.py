@@ -1,18 +1,13 @@
 """The workers' Python stacks: parse what the hosts send, and group workers with equal stacks. Pure."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from clusterddp.remote.shared.processes.process_records import StackReport
-from clusterddp.remote.shared.schema.fields import Fields
-from clusterddp.remote.shared.schema.record import MAX_LENGTH, read_records, to_plain
-from clusterddp.remote.shared.wire.frames import parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from ..schema.fields import Fields
+from ..schema.record import MAX_LENGTH, read_records, to_fields
+from ..verdict.node_end import ranges
+from ..wire.frames import parse_json
+from .process_records import StackReport
 
 _THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
 _FRAME_LINE = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
@@ -27,8 +22,7 @@ _STATE_WORDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackFrame:
+class StackFrame(NamedTuple):
     """One call: file, line (0 if unknown), function."""
 
     file: str
@@ -44,8 +38,7 @@ class StackFrame:
         return f"{self.file.rpartition('/')[2]}:{self.line} in {self.function}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerStack:
+class WorkerStack(NamedTuple):
     """One worker's stack: frames of its main thread, outermost first, and of other threads; or ``why`` it has none."""
 
     rank: int
@@ -56,8 +49,8 @@ class WorkerStack:
     wchan: str  # the kernel function that it sleeps in; empty or 0 if none
     source: str  # the tool that read the stack: ``py-spy`` or ``faulthandler``
     why: str
-    frames: tuple[StackFrame, ...]
-    threads: tuple[tuple[StackFrame, ...], ...]
+    frames: Tuple[StackFrame, ...]
+    threads: Tuple[Tuple[StackFrame, ...], ...]
     holds_gil: bool = False  # one of its threads held Python's lock, as far as the tool says
 
     @property
@@ -69,27 +62,25 @@ class WorkerStack:
         user_frames = [frame for frame in self.frames if not frame.installed]
         return str((user_frames or self.frames)[-1])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Dict[str, Any]:
         """Return one object of the status's ``stacks``."""
-        value: dict[str, Any] = to_plain({**asdict(self), "place": self.place})
-        return value
+        return {**to_fields(self), "place": self.place}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StackGroup:
+class StackGroup(NamedTuple):
     """Workers with equal stacks."""
 
-    workers: tuple[WorkerStack, ...]
+    workers: Tuple[WorkerStack, ...]
 
     def __str__(self) -> str:
-        ranks = ranks_in_words([worker.rank for worker in self.workers])
+        ranks = ranges([worker.rank for worker in self.workers])
         first = self.workers[0]
         if len(self.workers) == 1:
             return f"rank {ranks} ({first.host}:{first.local_rank}): {first.place}"
         return f"ranks {ranks}: {first.place}"
 
 
-def parse_stacks(host: str, workers: Any) -> list[WorkerStack]:
+def parse_stacks(host: str, workers: Any) -> List[WorkerStack]:
     """Decode a host's answer to the operation ``stacks``; raises DamagedError."""
     return [_build_stack(host, report) for report in read_records(StackReport, workers, "workers")]
 
@@ -114,10 +105,10 @@ def _build_stack(host: str, report: StackReport) -> WorkerStack:
     )
 
 
-def _parse_faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
+def _parse_faulthandler(text: str) -> List[Tuple[StackFrame, ...]]:
     """Parse every thread's frames, the main thread's last, as faulthandler prints them."""
-    threads: dict[str, list[StackFrame]] = {}
-    frames: list[StackFrame] = []
+    threads: Dict[str, List[StackFrame]] = {}
+    frames: List[StackFrame] = []
     for line in text.splitlines():
         thread, frame = _THREAD_LINE.match(line), _FRAME_LINE.match(line)
         if thread:
@@ -130,14 +121,14 @@ def _parse_faulthandler(text: str) -> list[tuple[StackFrame, ...]]:
     return [tuple(reversed(frames)) for frames in threads.values()]
 
 
-def _parse_py_spy(text: str) -> list[tuple[StackFrame, ...]]:
+def _parse_py_spy(text: str) -> List[Tuple[StackFrame, ...]]:
     """Parse every thread's frames, the main thread's last, from py-spy's JSON."""
     threads = _read_py_spy(text)
     threads.sort(key=lambda thread: thread.anything("os_thread_id") == thread.anything("pid"))  # equal: the main thread
     return [tuple(reversed(thread.each("frames", _parse_py_spy_frame))) for thread in threads]
 
 
-def _read_py_spy(text: str) -> list[Fields]:
+def _read_py_spy(text: str) -> List[Fields]:
     """Read the threads of py-spy's JSON; none if it was cut off, or is no JSON."""
     try:
         data = parse_json(text.encode(errors="replace"))
@@ -154,21 +145,10 @@ def _parse_py_spy_frame(frame: Fields) -> StackFrame:
     return StackFrame(file=frame.text("filename"), line=frame.integer("line"), function=frame.text("name"))
 
 
-def group_stacks(stacks: Sequence[WorkerStack]) -> list[StackGroup]:
+def group_stacks(stacks: Sequence[WorkerStack]) -> List[StackGroup]:
     """Group workers with equal stacks, the largest group first."""
-    by_stack: dict[Any, list[WorkerStack]] = {}
+    by_stack: Dict[Any, List[WorkerStack]] = {}
     for stack in sorted(stacks, key=lambda stack: stack.rank):
         by_stack.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
     groups = [StackGroup(workers=tuple(workers)) for workers in by_stack.values()]
     return sorted(groups, key=lambda group: (-len(group.workers), group.workers[0].rank))
-
-
-def ranks_in_words(ranks: Sequence[int]) -> str:
-    """Shorten a list of ranks: ``0-6,9``."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
