@@ -23,7 +23,9 @@ MAX_OBJECTS = 8 << 20  # objects that are examined
 LARGEST_ARRAY = 1 << 20  # bytes of an array that are compared
 UNLISTED = (tuple, dict)  # the collector does not track one that holds nothing it tracks
 BATCH_SIZE = 4096  # objects in one call of the collector
-LOWEST_ADDRESS, HIGHEST_ADDRESS = 1 << 32, 1 << 57
+LOW_ADDRESS, HIGHEST_ADDRESS = 1 << 32, 1 << 57
+HEAP = b"[heap]"  # as /proc/self/maps names it
+ALIGNMENT = 16  # of what malloc returns
 LEAVES = (
     int, bool, float, complex, str, bytes, dt.datetime, dt.date, dt.time, dt.timedelta,
 )  # fmt: skip
@@ -132,7 +134,8 @@ class Values:
     def __init__(self, before: StateBefore, sought: Iterable[Any] = ()) -> None:
         self.paths: Dict[int, str] = dict.fromkeys(map(id, sought), "")  # the path of each, by the object's id
         self._old: Container[int] = before.ids
-        self._process_numbers = _ProcessNumbers()
+        with open("/proc/self/maps", "rb") as stream:
+            self._process_numbers = ProcessNumbers(stream)
         self._seen: Set[int] = set(map(id, library_generators()))
         self.digests: Dict[str, Digests] = {}
         namespaces = {name: _namespace(sys.modules.get(name)) for name in before.new_modules()}
@@ -219,20 +222,27 @@ def _order(item: Any) -> Tuple[str, str]:
     return kind.__name__, repr(sorted(repr(part) for part in gc.get_referents(item) if type(part) in LEAVES))
 
 
-class _ProcessNumbers:
+class ProcessNumbers:
     """The numbers that depend on a process and stay right in its forks: addresses of mapped memory, and its pid.
 
-    A library keeps its pid to notice a fork.
+    A library keeps its pid to notice a fork. ``maps`` are the lines of /proc/self/maps.
+
+    A Python that is no position-independent executable, as Debian's, has its heap below ``LOW_ADDRESS``, where times in
+    seconds and seeds are too. There only what malloc may have returned counts: an id, but hardly a seed.
     """
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        with open("/proc/self/maps", "rb") as stream:
-            ranges = [line.split(b" ", 1)[0].split(b"-") for line in stream]
-        self.mapped = sorted((int(first, 16), int(end, 16)) for first, end in ranges)
+    def __init__(self, maps: Iterable[bytes]) -> None:
+        self._pid = os.getpid()
+        self._mapped: List[Tuple[int, int]] = []
+        for line in maps:
+            first, _, end = line.split(b" ", 1)[0].partition(b"-")
+            if line.rstrip().endswith(HEAP) or int(end, 16) > LOW_ADDRESS:
+                self._mapped.append((int(first, 16), int(end, 16)))
 
-    def __contains__(self, number: object) -> bool:
-        if not isinstance(number, int) or not LOWEST_ADDRESS < number < HIGHEST_ADDRESS:
-            return number == self.pid
-        at = bisect.bisect_right(self.mapped, (number, HIGHEST_ADDRESS)) - 1
-        return at >= 0 and number < self.mapped[at][1]
+    def __contains__(self, number: int) -> bool:
+        if number == self._pid:
+            return True
+        if not 0 < number < HIGHEST_ADDRESS or (number < LOW_ADDRESS and number % ALIGNMENT):
+            return False
+        at = bisect.bisect_right(self._mapped, (number, HIGHEST_ADDRESS)) - 1
+        return at >= 0 and number < self._mapped[at][1]
