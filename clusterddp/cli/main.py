@@ -84,7 +84,10 @@ INTERRUPTED_MESSAGE = "interrupted"
 
 
 class Commands(click.Group):
-    """Click's group of all commands; each is imported from its own module only when it is used or listed."""
+    """Click's group of all commands; each is imported from its own module only when it is used or listed.
+
+    What a command does is imported when it is called: --help and completion need its options alone.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order of the table."""
@@ -95,6 +98,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = copy.copy(importlib.import_module(f"clusterddp.cli.commands.{cmd_name}").command)
+        command.callback = lambda **given: _act(cmd_name, **given)
         if not any("--verbose" in parameter.opts for parameter in command.params):
             command.params = [*command.params, verbose.option()]
         command.params = [*command.params, _folder_option()]
@@ -126,6 +130,11 @@ class Commands(click.Group):
         except KeyboardInterrupt as interrupt:
             line = interrupt.line if isinstance(interrupt, interrupts.WatchEndedError) else INTERRUPTED_MESSAGE
             _exit_at_once(interrupts.exit_code(interrupt), line)
+
+
+def _act(name: str, /, **given: Any) -> Any:
+    """Do what a command does, with its options; return the exit code."""
+    return importlib.import_module(f"clusterddp.cli.actions.{name}_action").act(**given)
 
 
 def _command_suggestion(name: str) -> str:

@@ -1,1 +1,1 @@
-"""What each command does; its options are in cli/commands, which imports the action when it is called."""
+"""What each command does: `clusterddp NAME` calls `NAME_action.act` with the options of cli/commands."""

@@ -1,1 +1,1 @@
-"""One command, one module: `clusterddp NAME` runs `NAME.command`."""
+"""One command, one module: `clusterddp NAME` has the options of `NAME.command`."""

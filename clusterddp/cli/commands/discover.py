@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -20,8 +19,5 @@ from clusterddp.cli.click_options import DURATION, Number
 @click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help="A key that all the machines share.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of NAME=VALUE lines.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-def command(**given: Any) -> int:
+def command() -> None:
     """Find rank 0 by UDP multicast; print where it is, or run COMMAND with that in its environment."""
-    from clusterddp.cli.actions.discover_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

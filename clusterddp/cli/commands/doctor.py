@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -54,8 +53,5 @@ from clusterddp.launch.options import option_values
     help="Say what the known messages in a log mean, and run no check.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
-def command(**given: Any) -> int:
+def command() -> None:
     """Check that a job would run; name the cause and the fix where it would not."""
-    from clusterddp.cli.actions.doctor_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

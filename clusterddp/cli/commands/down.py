@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli.click_options import cluster_options
@@ -16,8 +14,5 @@ from clusterddp.cli.click_options import cluster_options
 @click.option("--environments", is_flag=True, help="Remove environments of locks that are no longer used too.")
 @click.option("--everything", is_flag=True, help="Remove all of clusterddp's from the account on each host.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def command(**given: Any) -> int:
+def command() -> None:
     """Stop this project's live runs, and remove old files of ours from its hosts; code and data stay."""
-    from clusterddp.cli.actions.down_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

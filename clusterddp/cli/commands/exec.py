@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli.click_options import Duration, cluster_options
@@ -18,8 +16,5 @@ from clusterddp.cli.click_options import Duration, cluster_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--shell", metavar="STRING", help="A text for the host's shell in place of COMMAND.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND…")
-def command(**given: Any) -> int:
+def command() -> None:
     """Run COMMAND on every host, in the environment and folder that a worker would have."""
-    from clusterddp.cli.actions.exec_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -15,8 +13,5 @@ from clusterddp.shell.forward import forward_spec
 @inventory_option
 @click.option("--run", metavar="RUN", shell_complete=completion.runs, help="Whose ranks are meant.")
 @click.argument("ports", nargs=-1, required=True, type=Checked(forward_spec), metavar="[RANK|HOST:]PORT…")
-def command(**given: Any) -> int:
+def command() -> None:
     """Bring ports of hosts to this machine until Ctrl-C: of HOST, of the host of RANK, else of the first node."""
-    from clusterddp.cli.actions.forward_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 
 @click.command("init")
 @click.option("-o", "--output", metavar="FILE", default="inventory.yaml", help="Where to write it; - is stdout.")
 @click.argument("origin", required=False, metavar="[FROM]")
-def command(**given: Any) -> int:
+def command() -> None:
     """Write an inventory from FROM: HOST,HOST…, an ssh_config, or a host file of Slurm, DeepSpeed or MPI."""
-    from clusterddp.cli.actions.init_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -39,8 +38,5 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--after", type=FILE, metavar="FILE", help="Only what comes after the lines of FILE, by --json.")
 @click.option("--save", type=FOLDER, metavar="DIR", help="Write each worker's raw output to files in DIR instead.")
 @click.argument("run", required=False, shell_complete=completion.runs)
-def command(**given: Any) -> int:
+def command() -> None:
     """Show the lines of a run: the live one, else the last; or RUN, by id, prefix or name."""
-    from clusterddp.cli.actions.logs_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -23,8 +21,5 @@ from clusterddp.cli.click_options import RANKS, cluster_options
 @click.option("--host", metavar="PATTERN", shell_complete=completion.hosts, help="Only from hosts that match this.")
 @click.option("--overwrite", is_flag=True, help="Replace files here that differ.")
 @click.argument("words", nargs=-1, metavar="[RUN|PATH] [DEST]", shell_complete=completion.runs)
-def command(**given: Any) -> int:
+def command() -> None:
     """Bring here what lies at PATH on the hosts, or what RUN has written; by default the live run, else the last."""
-    from clusterddp.cli.actions.pull_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli.click_options import SIZE, cluster_options
@@ -16,8 +14,5 @@ from clusterddp.cli.run_options import run_option
 @click.option("--rate", type=SIZE, metavar="SIZE", help="Send at most so much a second, to all hosts together (100MB).")
 @run_option("spread")
 @click.argument("paths", nargs=-1, required=True, metavar="SRC... [DEST]", type=click.Path())
-def command(**given: Any) -> int:
+def command() -> None:
     """Bring files to DEST on every host, below the workdir; each content goes over once, and nothing is deleted."""
-    from clusterddp.cli.actions.push_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -50,8 +49,5 @@ from clusterddp.cli.run_options import run_options
 @run_options("again", before="limit")
 @click.argument("script", required=False, metavar="SCRIPT")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(**given: Any) -> int:
+def command() -> None:
     """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""
-    from clusterddp.cli.actions.run_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

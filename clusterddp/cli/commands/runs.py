@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli.click_options import Number, cluster_options
@@ -27,8 +25,5 @@ from clusterddp.remote.shared.run.run_state import ALL_STATES
     help="Show what differs between two runs, by id, prefix or name.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One list of objects; with --diff one object.")
-def command(**given: Any) -> int:
+def command() -> None:
     """List runs, the newest last; by default this project's."""
-    from clusterddp.cli.actions.runs_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

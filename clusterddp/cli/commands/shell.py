@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -15,8 +13,5 @@ from clusterddp.cli.click_options import inventory_option
 @click.option("--run", metavar="RUN", shell_complete=completion.runs, help="As the workers of this run have it.")
 @click.option("--bare", is_flag=True, help="In the login's own environment and home.")
 @click.argument("host", shell_complete=completion.hosts)
-def command(**given: Any) -> int:
+def command() -> None:
     """Open a shell on HOST, in the environment and folder that a worker would have there; `~.` hangs up."""
-    from clusterddp.cli.actions.shell_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

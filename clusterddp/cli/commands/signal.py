@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -14,8 +12,5 @@ from clusterddp.cli.click_options import cluster_options
 @cluster_options
 @click.argument("run", shell_complete=completion.runs)
 @click.argument("signal", shell_complete=completion.signals)
-def command(**given: Any) -> int:
+def command() -> None:
     """Send SIGNAL (USR1, USR2, …) to every worker of RUN that handles it."""
-    from clusterddp.cli.actions.signal_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

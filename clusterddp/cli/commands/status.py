@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -16,8 +14,5 @@ from clusterddp.cli.click_options import cluster_options
 @click.option("--watch", is_flag=True, help="Show it again every two seconds, until the run has ended.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.argument("run", required=False, shell_complete=completion.runs)
-def command(**given: Any) -> int:
+def command() -> None:
     """Show a run: the live one, else the last; or RUN, by id, prefix or name."""
-    from clusterddp.cli.actions.status_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

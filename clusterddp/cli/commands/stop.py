@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -16,8 +14,5 @@ from clusterddp.remote.shared.run.run_settings import GRACE
 @click.option("--all", "everything", is_flag=True, help="Every live run of this project.")
 @setting("--grace", type=DURATION, default=GRACE, help="Time between SIGTERM and SIGKILL (30s).")
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
-def command(**given: Any) -> int:
+def command() -> None:
     """Stop the only live run, or the runs named."""
-    from clusterddp.cli.actions.stop_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

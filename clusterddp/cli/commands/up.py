@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -37,8 +35,5 @@ from clusterddp.launch.options import option_values
 )
 @click.argument("inventory", metavar="INVENTORY|HOST,HOST…")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
-def command(**given: Any) -> int:
+def command() -> None:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""
-    from clusterddp.cli.actions.up_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -13,8 +11,5 @@ from clusterddp.cli.click_options import cluster_options
 @click.command("wait")
 @cluster_options
 @click.argument("runs", nargs=-1, metavar="[RUN…]", shell_complete=completion.runs)
-def command(**given: Any) -> int:
+def command() -> None:
     """Wait for the only live run (or the last), or for the runs named; the highest of their codes."""
-    from clusterddp.cli.actions.wait_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)

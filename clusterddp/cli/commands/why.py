@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from clusterddp.cli import completion
@@ -14,8 +12,5 @@ from clusterddp.cli.click_options import cluster_options
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.argument("run", required=False, shell_complete=completion.runs)
-def command(**given: Any) -> int:
+def command() -> None:
     """Say why a run does not go on, or how it ended: which rank, which operation, which line."""
-    from clusterddp.cli.actions.why_action import act  # noqa: PLC0415 - --help and Tab need the options alone
-
-    return act(**given)
