@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from clusterddp.inventory.tree import GroupTree
     from clusterddp.inventory.varsfiles import VarsFiles
-    from clusterddp.inventory.yamlfile import Setting
+    from clusterddp.inventory.yaml_values import Setting
 
 Layer = dict[str, "Setting"]
 

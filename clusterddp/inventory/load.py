@@ -18,7 +18,8 @@ from clusterddp.inventory.trusted import open_inventory
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables.reader import ForeignInventory
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
-from clusterddp.inventory.yamlfile import Marked, decode, parse
+from clusterddp.inventory.yaml_values import Marked
+from clusterddp.inventory.yamlfile import decode, parse
 
 if TYPE_CHECKING:
     from clusterddp.inventory.trusted import InventorySource

@@ -9,13 +9,13 @@ from clusterddp.inventory import ansible_names
 from clusterddp.inventory.variables import variable_names
 from clusterddp.inventory.variables.reader import VARIABLE_NAME, VariableReader, check_usable, refuse_value
 from clusterddp.inventory.variables.variable_table import VARIABLES, HostEntry
-from clusterddp.inventory.yamlfile import Marked, plain, refuse_duplicates
+from clusterddp.inventory.yaml_values import Marked, plain, refuse_duplicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from clusterddp.inventory.group_vars import Layer
-    from clusterddp.inventory.yamlfile import Setting
+    from clusterddp.inventory.yaml_values import Setting
 
 
 def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[Layer]) -> tuple[HostEntry, list[str]]:

@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from clusterddp.inventory.yamlfile import Opaque
+from clusterddp.inventory.yaml_values import Opaque
 from clusterddp.remote.shared.text.redaction import HIDDEN
 from clusterddp.text.secret_names import is_secret
 

@@ -11,7 +11,7 @@ from clusterddp.inventory import validate
 from clusterddp.inventory.ansible_names import PRIORITY
 from clusterddp.inventory.ranges import expand
 from clusterddp.inventory.variables import variable_names
-from clusterddp.inventory.yamlfile import Marked, Setting, refuse_duplicates
+from clusterddp.inventory.yaml_values import Marked, Setting, refuse_duplicates
 
 _SECTIONS = ("hosts", "vars", "children")
 _MAX_ANCESTORS = 100  # ancestors of one group

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.variables import variable_names
-from clusterddp.inventory.yamlfile import Marked, decode
+from clusterddp.inventory.yaml_values import Marked
+from clusterddp.inventory.yamlfile import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from clusterddp.inventory.trusted import InventorySource
-    from clusterddp.inventory.yamlfile import Setting
+    from clusterddp.inventory.yaml_values import Setting
 
 _EXTENSIONS = (".yml", ".yaml", ".json")
 

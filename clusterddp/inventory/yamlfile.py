@@ -1,20 +1,21 @@
 """Reads YAML and JSON with line numbers: every mapping knows the line and the original text of each of its values.
 
-Built over PyYAML's safe resolver; tags of Ansible's (``!vault``, ``!unsafe``) become :class:`Opaque`. Duplicate keys
-are recorded, not refused: the last one wins, as in Ansible, and the caller decides.
+Built over PyYAML's safe resolver; the values are those of inventory/yaml_values.py. Duplicate keys are recorded, not
+refused: the last one wins, as in Ansible, and the caller decides.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import yaml
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.yaml_size import refuse_expanded
+from clusterddp.inventory.yaml_values import Marked, Opaque
 
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -25,57 +26,6 @@ _MAX_DEPTH = 100  # levels; the parser recurses in C, where only the end of the 
 _MAY_BE_DEEP = re.compile(rf"^ {{{_MAX_DEPTH}}}|(?:[-?] +){{{_MAX_DEPTH}}}", re.MULTILINE)
 _MAX_DIGITS = 400  # in a number, since parsing one takes quadratic time
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opaque:
-    """A tagged value that only Ansible can interpret: ``kind`` is ``vault`` or ``unsafe``."""
-
-    kind: str
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
-    """One variable's value, and where it stands.
-
-    ``text`` is a scalar exactly as written (``0010``, ``yes``, ``1:30:00``), else None.
-    """
-
-    key: str
-    value: Any = field(repr=False)
-    text: str | None = field(repr=False)
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """The place as ``file:line:key``."""
-        return f"{self.file}:{self.line}:{self.key}"
-
-
-class Marked(dict[Any, Any]):
-    """A mapping that knows its line, and the line and text of each key's value."""
-
-    __slots__ = ("duplicates", "file", "line", "lines", "texts")
-
-    def __init__(self, file: str, line: int) -> None:
-        super().__init__()
-        self.file = file
-        self.line = line
-        self.lines: dict[Any, int] = {}
-        self.texts: dict[Any, str] = {}
-        self.duplicates: list[tuple[Any, int, int]] = []  # key, its line, the earlier line
-
-    def where(self, key: object) -> str:
-        """The place of one of its keys, as ``file:line:key``."""
-        shown = key if str(key).isprintable() else repr(key)  # no terminal escapes in an error
-        return f"{self.file}:{self.lines.get(key, self.line)}:{shown}"
-
-    def setting(self, key: str) -> Setting:
-        """The value under a key, with its place."""
-        line = self.lines.get(key, self.line)
-        return Setting(key=key, value=self[key], text=self.texts.get(key), file=self.file, line=line)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,21 +215,3 @@ def _json_scalar(node: yaml.ScalarNode) -> Any:
         text = cast("str", node.value)
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return json.loads(node.value)
-
-
-def plain(value: Any) -> Any:
-    """A value without its places: ordinary dicts and lists, which every copier and encoder accepts."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list) else value
-
-
-def refuse_duplicates(mapping: Marked, kind: str, *, only: frozenset[str] | None = None) -> None:
-    """Raise for the first duplicate key (among ``only``), as one of the two values would be lost."""
-    for key, line, earlier in mapping.duplicates:
-        if only is None or key in only:
-            raise InventoryError(
-                f"{kind} {key!r} is given twice, first at line {earlier}",
-                where=f"{mapping.file}:{line}:{key}",
-                remedy="keep one of the two, or join them",
-            )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from clusterddp.inventory.variables.reader import VariableReader
-    from clusterddp.inventory.yamlfile import Setting
+    from clusterddp.inventory.yaml_values import Setting
 
 T = TypeVar("T")
 PREFIX = "clusterddp_"

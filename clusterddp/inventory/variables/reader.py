@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory.yamlfile import Opaque
+from clusterddp.inventory.yaml_values import Opaque
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clusterddp.inventory.yamlfile import Setting
+    from clusterddp.inventory.yaml_values import Setting
 
 _JINJA = re.compile(r"\{\{|\{%")  # not {#, which is bash's ${#name}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -10,11 +10,11 @@ from clusterddp.inventory.ansible_names import PRIORITY
 from clusterddp.inventory.redact import json_key
 from clusterddp.inventory.variables.declare import PREFIX
 from clusterddp.inventory.variables.variable_table import VARIABLES
-from clusterddp.inventory.yamlfile import refuse_duplicates
+from clusterddp.inventory.yaml_values import refuse_duplicates
 from clusterddp.text.nearest import edit_distance, nearest
 
 if TYPE_CHECKING:
-    from clusterddp.inventory.yamlfile import Marked, Setting
+    from clusterddp.inventory.yaml_values import Marked, Setting
 
 _NAMES = frozenset(name for variable in VARIABLES.values() for name in variable.names)
 OURS = frozenset(name for name in _NAMES if name.startswith(PREFIX))

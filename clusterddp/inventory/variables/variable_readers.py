@@ -20,14 +20,14 @@ from clusterddp.inventory.variables.reader import (
     shell_lines,
     whole_number,
 )
-from clusterddp.inventory.yamlfile import plain
+from clusterddp.inventory.yaml_values import plain
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterddp.inventory.variables.reader import VariableReader
-    from clusterddp.inventory.yamlfile import Setting
+    from clusterddp.inventory.yaml_values import Setting
 
 _SSH = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh"})
 _MAX_WORKERS = 1024  # on one host; more must be a typing error
