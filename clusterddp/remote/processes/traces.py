@@ -18,6 +18,7 @@ from ..system.small_files import text_of
 from . import trace_decoder
 from .stacks import kernel_state, live_workers
 from .worker_server import NoAnswerError, UnknownHandlerError, ask, is_open
+from .worker_threads import cpu_ms, look_at_threads
 
 TIMEOUT = 2.0  # seconds for all questions to all workers of a node
 MAX_COUNTERS = 1 << 18  # bytes
@@ -64,6 +65,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     state = kernel_state(pid)
     dead = state in ("", *procfs.DEAD_STATES)  # its children may have its socket, but do not answer
     tree = () if dead else (pid, *sorted(procfs.subtree([pid], table, ()) - {pid}))
+    threads = look_at_threads(pid)
     trace = WorkerTrace(
         rank=event.rank,
         local_rank=event.local_rank,
@@ -71,11 +73,12 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
         pid=pid,
         state=state,
         wchan=trace_decoder.clean(text_of("/proc/%d/wchan" % pid)),
-        cpu_ms=sum(map(cpu_ms, tree)),
+        cpu_ms=max(0, sum(cpu_ms("/proc/%d" % process) for process in tree) - threads.idle_ms),
         io_bytes=sum(map(io_bytes, tree)),
         children=tuple(
             trace_decoder.clean(text_of("/proc/%d/comm" % child).strip()) for child in tree[1 : MAX_CHILDREN + 1]
         ),
+        threads=threads.waits,
         why="it has just ended" if dead else "it is stopped (SIGSTOP)" if state == "T" else "",
     )
     if trace.why:
@@ -125,15 +128,6 @@ def _pass_threads(path: str, deadline: float) -> None:
 
 def _ask(path: str, handler: str, deadline: float, limit: int) -> bytes:
     return ask(path, handler, timeout=deadline - time.monotonic(), limit=limit)
-
-
-def cpu_ms(pid: int) -> int:
-    """The CPU time of a process so far, in milliseconds; 0 if it has ended."""
-    try:
-        fields = procfs.stat_fields("/proc/%d" % pid)
-        return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
-        return 0
 
 
 def io_bytes(pid: int) -> int:

@@ -15,7 +15,7 @@ import pytest
 
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.processes import stacks, traces
-from clusterddp.remote.shared.collectives.trace_records import DONE, LAST_ENTRIES, WorkerTrace
+from clusterddp.remote.shared.collectives.trace_records import DONE, LAST_ENTRIES, SLEEP, WorkerTrace
 from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.spool.layout import Spool
 from tests.integration.shim_spool import ShimSpool, alive, environment, make_spool, wait_for
@@ -91,16 +91,19 @@ def test_one_that_holds_the_interpreter_in_c_answers_two_who_ask_at_once(spool: 
         assert (operation.name, operation.shape) == ("all_reduce", "float32 [4]")
 
 
-def test_many_looks_make_a_worker_grow_no_more_than_a_few(spool: ShimSpool) -> None:
+def test_many_looks_cost_a_worker_little_and_are_no_work_of_it(spool: ShimSpool) -> None:
     def memory(pid: int) -> float:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
 
     with worker(spool, "work(2000)\n" + READY + "time.sleep(600)\n") as (_, pid):
-        ask(spool)
+        first = ask(spool)[0]
         before = memory(pid)
         for _ in range(20):
-            assert len(rows(ask(spool)[0])) == LAST_ENTRIES
+            last = ask(spool)[0]
+            assert len(rows(last)) == LAST_ENTRIES
         grown = memory(pid) - before
+    assert [(wait.thread, wait.how) for wait in last.threads] == [(pid, SLEEP)]
+    assert last.cpu_ms - first.cpu_ms < 100  # the server took some 20 times 50
     assert grown < 25  # each thread of the server that makes a trace keeps 11.5 MB: 80 MB if they did in turn
 
 

@@ -17,6 +17,9 @@ SAME_SHAPE = ("all_reduce", "reduce", "broadcast")  # operations whose input has
 # The third value of a row: how far the operation is. Gloo never says that one has started.
 CREATED, STARTED, DONE = range(3)
 
+# How a thread waits: for a lock or another thread, for its timer, or for data that nothing but a peer or a disk sends.
+LOCK, SLEEP, READ = "lock", "sleep", "read"
+
 
 @record
 class TracesRequest(NamedTuple):
@@ -56,6 +59,15 @@ class GroupTrace(NamedTuple):
 
 
 @record
+class ThreadWait(NamedTuple):
+    """A thread of a worker that waits."""
+
+    thread: int = field(Fields.number)  # its number; the main thread's is the worker's pid
+    how: str = field(Fields.text)  # LOCK, SLEEP or READ
+    switches: int = field(Fields.number)  # how often it has begun to wait so far
+
+
+@record
 class WorkerTrace(NamedTuple):
     """One worker at the time of a look; the answer is a list of these."""
 
@@ -65,9 +77,10 @@ class WorkerTrace(NamedTuple):
     pid: int = field(Fields.number)
     state: str = field(Fields.text)  # the kernel's letter
     wchan: str = field(Fields.text)  # where the kernel waits for it
-    cpu_ms: int = field(Fields.number)  # CPU time of it and its descendants so far
+    cpu_ms: int = field(Fields.number)  # CPU time of it and its descendants so far, without that of a look itself
     io_bytes: int = field(Fields.number)  # what it and its descendants have read and written so far
     children: Tuple[str, ...] = field(Fields.texts)  # the names of its live children, a few
     waits: Tuple[str, ...] = field(Fields.texts, default=())  # the waits outside groups it is in, as ``TCPStore__wait``
     groups: Tuple[GroupTrace, ...] = field(many(GroupTrace), default=())
     why: str = field(Fields.text, default="")  # there are no groups; empty if they were read
+    threads: Tuple[ThreadWait, ...] = field(many(ThreadWait), default=())  # that wait: a few, the main one first

@@ -3,11 +3,11 @@
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .ranks_groups import TWICE, Entry, Group, align_groups, believed
-from .trace_records import DONE, Operation, WorkerTrace
+from .trace_records import DONE, LOCK, READ, SLEEP, Operation, WorkerTrace
 
-BUSY_MS = 50  # milliseconds of CPU time between two looks that only a worker at work takes, the first look's aside
-LOOK_MS = 200  # milliseconds of CPU time that a look takes of a worker at most: its recorder may be full
+BUSY_MS = 50  # milliseconds of CPU time between two looks that only a worker at work takes
 BUSY_BYTES = 1 << 20  # bytes read or written between two looks that only a worker at work reads or writes
+WAKES = 3  # times that a thread is woken between two looks by a timer that is no mere monitor's
 
 
 class Wait(NamedTuple):
@@ -56,17 +56,15 @@ class Looks(NamedTuple):
 
     def active(self, ranks: Iterable[int]) -> bool:
         """Whether one of these, or a process below it, has done something between the looks."""
-        busy_ms = BUSY_MS + self.look_ms()
+        # The threads that a script has on all ranks, as its monitors, wake in those that hang too.
+        usual = max((_woken_threads(*both) for both in self.both(self.blocked.union(self.storing))), default=0)
         return self.changed(ranks) or any(
-            after.cpu_ms - before.cpu_ms >= busy_ms or after.io_bytes - before.io_bytes >= BUSY_BYTES
+            after.cpu_ms - before.cpu_ms >= BUSY_MS
+            or after.io_bytes - before.io_bytes >= BUSY_BYTES
+            or _main_thread_read(before, after)
+            or (_main_thread_is_locked(before, after) and _woken_threads(before, after) > usual)
             for before, after in self.both(ranks)
         )
-
-    def look_ms(self) -> int:
-        """The CPU time that the first look took of each worker, by that of the ranks that do nothing but wait."""
-        waiting = self.both(self.blocked.union(self.storing))
-        taken = [after.cpu_ms - before.cpu_ms for before, after in waiting if not (before.why or after.why)]
-        return max(0, min([LOOK_MS, *taken])) if taken else 0
 
     def restarted(self) -> bool:
         """Whether a rank is another worker at the second look."""
@@ -152,6 +150,35 @@ def _has_moved(before: WorkerTrace, after: WorkerTrace) -> bool:
         for trace in (before, after)
     )
     return not (before.why or after.why) and any(first.get(ident, (0, 0)) != at for ident, at in second.items())
+
+
+def _same_waits(before: WorkerTrace, after: WorkerTrace, how: str) -> Dict[int, int]:
+    """The threads that wait in this way at both looks: thread → how often it has been woken between them."""
+    first = {wait.thread: wait.switches for wait in before.threads if wait.how == how}
+    return {
+        wait.thread: wait.switches - first[wait.thread]
+        for wait in after.threads
+        if wait.how == how and wait.thread in first
+    }
+
+
+def _main_thread_read(before: WorkerTrace, after: WorkerTrace) -> bool:
+    return _same_waits(before, after, READ).get(after.pid, 0) > 0
+
+
+def _main_thread_is_locked(before: WorkerTrace, after: WorkerTrace) -> bool:
+    """Whether the main thread waits for another thread, so that what other threads do tells whether it goes on."""
+    return after.pid in _same_waits(before, after, LOCK)
+
+
+def _woken_threads(before: WorkerTrace, after: WorkerTrace) -> int:
+    """How many threads beside the main one have got data, or have been woken often, between the looks."""
+    woken = {READ: 1, SLEEP: WAKES}
+    return sum(
+        times >= least and thread != after.pid
+        for how, least in woken.items()
+        for thread, times in _same_waits(before, after, how).items()
+    )
 
 
 def _outermost(wait: str) -> Tuple[bool, str]:

@@ -296,15 +296,31 @@ def test_clocks_that_differ_change_nothing() -> None:
     assert (finding.kind, finding.ranks, finding.waiting) == (MISSING, (1,), (0, 2))
 
 
-def test_the_cpu_time_of_a_look_itself_is_no_work() -> None:
-    def state(milliseconds: Mapping[int, int]) -> str:
-        ranks = {0: "ar4 ar4*", 1: "ar4", 2: "ar4 ar4*"}
-        after = [trace._replace(cpu_ms=10 + milliseconds[trace.rank]) for trace in look(ranks, second=True)]
-        return judge(range(3), look(ranks), after).state
+# What a thread of the rank that is missing does, of a waiting rank and of the missing one: hung or not
+THREADS: dict[str, tuple[str, str, str]] = {
+    "the main thread gets data": ("", "[main:read+1]", WAITING),
+    "the main thread gets no data": ("", "[main:read]", HUNG),
+    "the main thread polls": ("", "[main:sleep+100]", HUNG),
+    "a thread that the main one waits for sends": ("", "[main:lock] [thread:read+1]", WAITING),
+    "a thread that the main one waits for goes on now and then": ("", "[main:lock] [thread:sleep+10]", WAITING),
+    "a thread that the main one waits for sleeps": ("", "[main:lock] [thread:sleep]", HUNG),
+    "a monitor": ("", "[main:lock] [thread:sleep+1]", HUNG),
+    "a thread that all ranks have": ("[main:lock] [thread:sleep+10]", "[main:lock] [thread:sleep+11]", HUNG),
+    "the main thread waits for nobody": ("", "[main:read] [thread:read+10]", HUNG),
+}
 
-    assert state({0: 70, 1: 80, 2: 70}) == HUNG
-    assert state({0: 0, 1: 80, 2: 70}) == WAITING
-    assert state({0: 1000, 1: 900, 2: 1000}) == WAITING  # NCCL's waiters spin
+
+@pytest.mark.parametrize("name", THREADS)
+def test_what_a_thread_is_woken_for_tells_whether_its_rank_goes_on(name: str) -> None:
+    waiting, missing, state = THREADS[name]
+    finding = judged(3, {0: f"{waiting} ar4 ar4*", 1: f"{missing} ar4", 2: f"{waiting} ar4 ar4*"})
+    assert (finding.state, finding.kind, finding.ranks) == (state, MISSING, (1,))
+
+
+def test_a_thread_that_waits_otherwise_at_the_second_look_tells_nothing() -> None:
+    others = {0: "ar4 ar4*", 2: "ar4 ar4*"}
+    finding = judged(3, {**others, 1: "[main:sleep+9] ar4"}, {**others, 1: "[main:read+9] ar4"})
+    assert (finding.state, finding.ranks) == (HUNG, (1,))
 
 
 def test_an_operation_in_words() -> None:

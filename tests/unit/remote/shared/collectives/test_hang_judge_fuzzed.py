@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, HUNG, UNDECIDED, WAITING, judge
-from clusterddp.remote.shared.collectives.trace_records import GroupTrace, Operation, WorkerTrace
+from clusterddp.remote.shared.collectives.trace_records import GroupTrace, Operation, ThreadWait, WorkerTrace
 
 OPERATIONS = st.sampled_from(
     [Operation("all_reduce", "[4]", "a"), Operation("barrier", "", "b"), Operation("", "", "c")]
@@ -26,6 +26,9 @@ GROUPS = st.builds(
     st.lists(GOOD_ROWS, max_size=4) | st.lists(ROWS, max_size=2),
     st.booleans(),
 )
+THREADS = st.builds(
+    ThreadWait, st.sampled_from([7, 8]), st.sampled_from(["lock", "sleep", "read", ""]), st.integers(0, 9)
+)
 WORKERS = st.builds(
     WorkerTrace,
     st.integers(0, 4),
@@ -40,6 +43,7 @@ WORKERS = st.builds(
     st.lists(st.sampled_from(["TCPStore__wait", "b"]), max_size=2).map(tuple),
     st.lists(GROUPS, max_size=3).map(tuple),
     st.sampled_from(["", "", "", "no"]),
+    st.lists(THREADS, max_size=3).map(tuple),
 )
 LOOKS = st.lists(WORKERS, max_size=6)
 WORLDS = st.integers(0, 4).map(range)

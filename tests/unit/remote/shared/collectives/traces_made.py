@@ -5,7 +5,8 @@
 A rank's groups stand between bars, each begins with ``NAME:`` or ``NAME/DESCRIPTION:`` (default: the default group).
 An operation is two letters and its size: ``ar4`` is done, ``ar4*`` was called, ``ar4>`` has started. ``@90`` before the
 first is its sequence number. Words in brackets come first: ``[busy]``, ``[io]`` (between the looks), ``[dumb]`` (no
-trace), ``[stopped]``, ``[store:WAIT]``, ``[start:1]``.
+trace), ``[stopped]``, ``[store:WAIT]``, ``[start:1]``; ``[main:lock]`` is how the main thread waits, and
+``[thread:sleep+9]`` another, which begins so nine times more between the looks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from clusterddp.remote.shared.collectives.trace_records import (
     STARTED,
     GroupTrace,
     Operation,
+    ThreadWait,
     WorkerTrace,
 )
 
@@ -43,11 +45,12 @@ def worker(rank: int, text: str, *, second: bool = False) -> WorkerTrace:
     rest = _WORDS.sub("", text)
     groups = [group(number, part, second=second) for number, part in enumerate(rest.split("|")) if part.strip()]
     start = int(values.get("start", 0))
+    pid = 1000 + rank + 100 * start
     return WorkerTrace(
         rank=rank,
         local_rank=0,
         start=start,
-        pid=1000 + rank + 100 * start,
+        pid=pid,
         state="T" if stopped else "S",
         wchan="",
         cpu_ms=900 if second and "busy" in words else 10,
@@ -56,7 +59,17 @@ def worker(rank: int, text: str, *, second: bool = False) -> WorkerTrace:
         waits=tuple(values["store"].split()) if "store" in values else (),
         groups=() if dumb or stopped else tuple(groups),
         why="it does not answer" if dumb else "it is stopped (SIGSTOP)" if stopped else "",
+        threads=tuple(
+            thread(number, values[word], second=second)
+            for word, number in (("main", pid), ("thread", 7))
+            if word in values
+        ),
     )
+
+
+def thread(number: int, text: str, *, second: bool) -> ThreadWait:
+    how, _, more = text.partition("+")
+    return ThreadWait(number, how, 5 + (int(more or 0) if second else 0))
 
 
 def group(ident: int, text: str, *, second: bool = False) -> GroupTrace:

@@ -1,0 +1,111 @@
+"""How the threads of a real process wait, read from /proc."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.processes.worker_threads import MAX_SENT, look_at_threads
+from clusterddp.remote.shared.collectives.trace_records import LOCK, READ, SLEEP
+from clusterddp.remote.system.small_files import text_of
+from tests.integration.shim_spool import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
+
+START = """
+import os, select, signal, socket, sys, threading, time
+def start(*targets):
+    for target in targets:
+        threading.Thread(target=target, daemon=True).start()
+ours, theirs = socket.socketpair()
+poll = select.poll()
+poll.register(ours)
+def sleep(): time.sleep(1000)
+def read(): ours.recv(1)
+"""
+LINES = {
+    "sleep": "sleep()",
+    "read a socket": "read()",
+    "read a pipe": "os.read(0, 1)",
+    "write a pipe": "os.write(os.pipe()[1], bytes(1 << 20))",
+    "lock": "threading.Event().wait()",
+    "select": "select.select([ours], [], [])",
+    "poll for ever": "poll.register(ours, select.POLLIN); poll.poll()",
+    "poll for a minute": "poll.register(ours, select.POLLIN); poll.poll(60000)",
+    "poll in turns": "poll.register(ours, select.POLLIN)\nwhile not poll.poll(1000): pass",
+}
+SHOWS_LIMITS = platform.machine() == "x86_64"
+HOW: dict[str, str | None] = {
+    "sleep": SLEEP,
+    "read a socket": READ,
+    "read a pipe": READ,
+    "write a pipe": READ,
+    "lock": LOCK,
+    "select": None,
+    "poll for ever": READ if SHOWS_LIMITS else None,
+    "poll for a minute": READ if SHOWS_LIMITS else None,
+    "poll in turns": None,
+}
+
+
+@pytest.fixture
+def started(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [sys.executable, "-IS", "-c", START + request.param]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def asleep_in(pid: int, *words: str) -> bool:
+    return text_of(f"/proc/{pid}/wchan").startswith(words)
+
+
+KERNEL = ("hrtimer_nano", "unix_stream", "pipe_", "anon_pipe", "futex", "poll_", "do_poll", "do_select", "do_sys_poll")
+
+
+@pytest.mark.parametrize(
+    ("started", "how"), [(LINES[name], HOW[name]) for name in LINES], ids=LINES, indirect=["started"]
+)
+def test_how_a_main_thread_waits(started: subprocess.Popen[bytes], how: str | None) -> None:
+    wait_for(lambda: asleep_in(started.pid, *KERNEL) and text_of(f"/proc/{started.pid}/stat").split()[2] == "S", "it")
+    waits = look_at_threads(started.pid).waits
+    assert [(wait.thread, wait.how) for wait in waits] == ([(started.pid, how)] if how else [])
+
+
+SHIELDED = """
+start(read, *[sleep] * 20)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+def spin():
+    end = time.thread_time() + 0.1
+    while time.thread_time() < end: pass
+    print("spun", flush=True)
+    read()
+start(spin)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("started", [SHIELDED], indirect=True)
+def test_threads_without_signals_are_none_of_the_script(started: subprocess.Popen[bytes]) -> None:
+    assert started.stdout
+    usual = [LOCK, READ, *[SLEEP] * (MAX_SENT - 2)]
+    assert started.stdout.readline() == b"spun\n"
+    wait_for(lambda: [wait.how for wait in look_at_threads(started.pid).waits] == usual, "its threads")
+    assert 80 <= look_at_threads(started.pid).idle_ms < 1000
+
+
+def test_a_process_that_is_gone_has_none() -> None:
+    with subprocess.Popen(["true"]) as child:
+        pass
+    assert child.returncode == 0
+    assert look_at_threads(child.pid) == ((), 0)
