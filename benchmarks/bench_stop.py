@@ -75,7 +75,7 @@ def start(cluster: Cluster, hosts: list[Host]) -> Run:
     )
     options = RunOptions(script="agent.py")
     plan = make_plan(run=run, nodes=nodes, options=options, settings=run_settings(options, "c10d"), record=record)
-    plan = replace(plan, argv=("-u", "-c", AGENT))
+    plan = replace(plan, shared=plan.shared._replace(argv=("-u", "-c", AGENT)))
     started = Run(cluster, run, 1, over_ssh.launch(hosts, plan, {}).spools, record)
     wait_for_workers(hosts, run)
     time.sleep(SETTLED)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import PlanError
 from clusterddp.inventory.variables.variable_table import VARIABLES
@@ -16,11 +16,9 @@ from clusterddp.remote.shared.run.node_env import (
     STATIC,
     TIGHT_HEARTBEAT_TIMEOUT,
     Node,
-    node_environment,
-    yielding_variables,
 )
 from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
-from clusterddp.remote.shared.run.plan import PORT_PLACEHOLDER, NodePlan, Peer, StorePlan
+from clusterddp.remote.shared.run.plan import PORT_PLACEHOLDER, NodePlan, Peer, StorePlan, plan_for_node
 from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.run.unplaced_plan import torch_release
 from clusterddp.text.folding import folded_names
@@ -44,20 +42,28 @@ CLOSES_ON_RESTART = (2, 3)  # the torch version whose agents close c10d when the
 class LaunchPlan:
     """Everything needed to start a run. ``nodes[0]`` has the rendezvous store; ``spares`` wait for a relaunch."""
 
-    run: str
-    attempt: int
-    argv: tuple[str, ...]
+    shared: NodePlan  # what the plans of all nodes have in common; ``node_plan`` completes it for one of them
     nodes: tuple[Node, ...]
-    settings: RunSettings
-    secrets: Collection[str]  # names of those that all nodes get
-    worker_argv: tuple[str, ...]
-    record: RunRecord
     spares: tuple[Node, ...] = ()
 
     @property
-    def world_size(self) -> int:
-        """Return the number of workers on all nodes."""
-        return sum(node.nproc for node in self.nodes)
+    def run(self) -> str:
+        """Return the run's id."""
+        return self.shared.run
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the attempt."""
+        return self.shared.attempt
+
+    @property
+    def record(self) -> RunRecord:
+        """Return the run's record."""
+        return self.shared.record
+
+    def with_record(self, **fields: Any) -> LaunchPlan:
+        """Return the plan with other values in these fields of the run's record."""
+        return replace(self, shared=self.shared._replace(record=self.record._replace(**fields)))
 
     @property
     def all_nodes(self) -> tuple[Node, ...]:
@@ -67,63 +73,35 @@ class LaunchPlan:
     @property
     def all_secrets(self) -> set[str]:
         """Return the names of the secrets that any node needs."""
-        return {*self.secrets, *(name for node in self.all_nodes for name in node.secrets)}
+        return {*self.shared.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
     def node_plan(self, position: int) -> NodePlan:
         """Return the plan of one node or spare, as the host's ``start`` takes it."""
         node = self.all_nodes[position]
-        return NodePlan(
-            run=self.run,
-            attempt=self.attempt,
-            node=f"{position}-{node.host}",
-            node_rank=position,
-            nnodes=len(self.nodes),
-            host=node.host,
-            argv=self.argv,
-            python=node.python,
-            env=self.environment(position),
-            workdir=node.workdir,
-            cwd=node.cwd,
-            run_dir=node.run_dir,
-            nproc=node.nproc,
-            world_size=self.world_size,
-            store=StorePlan(node.address) if position == 0 else None,
-            secrets=tuple(sorted({*self.secrets, *node.secrets})),
-            clock_offset_ns=node.clock_offset_ns,
-            clock_error_ns=node.clock_error_ns,
-            record=self.record,
-            member=position,
-            members=tuple(range(len(self.nodes))),
+        return plan_for_node(self.shared, node, position)._replace(
             peers=tuple(map(Peer.of, self.all_nodes)),
+            store=StorePlan(node.address) if position == 0 else None,
+            secrets=tuple(sorted({*self.shared.secrets, *node.secrets})),
             standby=position >= len(self.nodes),
-            settings=self.settings,
-            yielding=yielding_variables(self.settings, node),
-            host_settings=node.settings,
-            worker_argv=self.worker_argv if node.settings.fork_server else (),
         )
-
-    def environment(self, member: int) -> dict[str, str]:
-        """Return the variables of one node, except those that only the host knows (its spool)."""
-        return node_environment(self.run, self.settings, self.all_nodes[member])
 
     def render(self) -> str:
         """Return the plan as commands that could be pasted, one block per host; secrets appear by name only."""
         return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
 
     def _render_node(self, rank: int) -> str:
-        node = self.nodes[rank]
-        hidden = sorted({*self.secrets, *node.secrets})
-        values = self.environment(rank)
-        if self.settings.rdzv_backend == STATIC:
+        plan, node = self.node_plan(rank), self.nodes[rank]
+        values = dict(plan.env)
+        if plan.settings.rdzv_backend == STATIC:
             values["PET_NODE_RANK"] = str(rank)
         if rank == 0:
             values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
         shown = {name: SECRET if is_secret(name, value) else shlex.quote(value) for name, value in values.items()}
         exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
-        exports += [f"export {name}={SECRET}" for name in hidden]
-        index = self.argv.index("--rdzv-endpoint") + 1
-        endpoint = self.argv[index].replace(PORT_PLACEHOLDER, str(self.nodes[0].settings.ports[0]))
-        argv = (*self.argv[:index], endpoint, *self.argv[index + 1 :])
+        exports += [f"export {name}={SECRET}" for name in plan.secrets]
+        index = plan.argv.index("--rdzv-endpoint") + 1
+        endpoint = plan.argv[index].replace(PORT_PLACEHOLDER, str(self.nodes[0].settings.ports[0]))
+        argv = (*plan.argv[:index], endpoint, *plan.argv[index + 1 :])
         # Only clusterddp provides the plugin.
         argv = tuple("c10d" if argument == PLUGIN else argument for argument in argv)
         command = " ".join(shlex.quote(argument) for argument in (node.python, *argv))
@@ -172,17 +150,22 @@ def make_plan(
         _check_clocks(spread)
     script = script or options.script
     workers = sum(node.nproc for node in nodes)
-    return LaunchPlan(
+    shared = NodePlan(
         run=run,
         attempt=1,
+        nnodes=count,
         argv=_torchrun_argv(options, settings, script, f"{run}.1", nodes),
-        nodes=tuple(nodes),
-        spares=tuple(spares),
-        settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_HEARTBEAT_TIMEOUT / 3),
-        secrets=options.secret if secrets is None else secrets,
         worker_argv=_interpreter_argv(options, settings, script),
-        record=record._replace(world_size=workers, nnodes=len(nodes), min_nodes=settings.min_nodes),
-    )
+        world_size=workers,
+        secrets=tuple(options.secret if secrets is None else secrets),
+        record=record._replace(world_size=workers, nnodes=count, min_nodes=settings.min_nodes),
+        members=tuple(range(count)),
+        settings=settings._replace(tight=clock_spread(spread)[0] < TIGHT_HEARTBEAT_TIMEOUT / 3),
+        # Each node has its own.
+        node="", node_rank=0, host="", python="", env={}, workdir="", cwd="", run_dir="", nproc=0, store=None,
+        clock_offset_ns=0, clock_error_ns=0,
+    )  # fmt: skip
+    return LaunchPlan(shared=shared, nodes=tuple(nodes), spares=tuple(spares))
 
 
 def _torchrun_argv(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.launch import answering
@@ -35,7 +34,7 @@ def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[Lau
             reserve = answering.answering_spares(spares if options.relaunch else (), site.notify)
             more = (project, inventory, options, site.notify, site.progress, early)
             plan, taking = prepare(hosts, reserve, *more, dry=dry)
-            return replace(plan, record=plan.record._replace(replaced=replaced)), taking
+            return plan.with_record(replaced=replaced), taking
 
 
 def _open_hosts(

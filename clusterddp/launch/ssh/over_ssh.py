@@ -71,8 +71,9 @@ class Ssh:
         secrets = secret_values(plan.all_secrets)
         used = {*(host.name for host in hosts), *plan.record.replaced}
         unused = [entry.name for entry in site.inventory.nodes if entry.name not in used]
-        unused = unused[: plan.settings.max_nodes - len(plan.nodes)] if plan.settings.elastic else []
-        plan = replace(plan, record=plan.record._replace(left_out=tuple(unused), launcher=NAME))
+        settings = plan.shared.settings
+        unused = unused[: settings.max_nodes - len(plan.nodes)] if settings.elastic else []
+        plan = plan.with_record(left_out=tuple(unused), launcher=NAME)
         site.progress("starting")
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run

@@ -46,7 +46,7 @@ class Dummy:
     def submit(self, site: Site, options: RunOptions) -> Run:
         CALLS.append("submit")
         plan, hosts = plan_run(site, options)
-        plan = replace(plan, record=plan.record._replace(launcher=NAME))
+        plan = plan.with_record(launcher=NAME)
         run = Run(site, plan.run, plan.attempt, {host.name: "" for host in hosts}, plan.record)
         site.launched = run
         return replace(run, spools=launch(hosts, plan, {}, site.webhook).spools)

@@ -102,8 +102,9 @@ def plan_for(
     plan = plan_of(nodes, run, rdzv_backend=backend, **options)
     addresses = ("127.0.1.99", "127.0.1.100", "127.0.1.10")[: len(nodes)]  # as text the first node's comes last
     spread = tuple(one._replace(address=at) for one, at in zip(plan.nodes, addresses, strict=True))
-    argv = tuple(word.replace(plan.nodes[0].address + ":", addresses[0] + ":") for word in plan.argv)  # the store's
-    return replace(plan, nodes=spread, argv=argv)
+    store, shared = f"{plan.nodes[0].address}:", plan.shared
+    argv = tuple(word.replace(store, f"{addresses[0]}:") for word in shared.argv)
+    return replace(plan, nodes=spread, shared=shared._replace(argv=argv))
 
 
 THE_OTHER_FIRST = f"""{WAIT}

@@ -78,7 +78,8 @@ class Job:
         plan = plan_of(nodes[:count], self.run, **options)
         spread = [one._replace(address=f"127.0.1.{100 + member}") for member, one in enumerate(nodes)]
         argv = ("-u", f"{self.run}.py", "--nnodes", "x", "--rdzv-id", "x", "--rdzv-endpoint", "x:{port}")
-        self.plan = replace(plan, argv=argv, nodes=tuple(spread[:count]), spares=tuple(spread[count:]))
+        shared = plan.shared._replace(argv=argv)
+        self.plan = replace(plan, shared=shared, nodes=tuple(spread[:count]), spares=tuple(spread[count:]))
         spools = launch(hosts, self.plan, {}).spools
         self.nodes = [Started(host=host, run=self.run, spool=Spool(spools[host.name])) for host in hosts]
 

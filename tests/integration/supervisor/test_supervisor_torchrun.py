@@ -96,7 +96,7 @@ print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["TOKEN"], sys.arg
             other = taken.enter_context(socket.create_server(("127.0.0.1", port)))
             other.listen()
         with launched(hosts, folder, script) as (plan, (one, two)):
-            endpoint = plan.argv[plan.argv.index("--rdzv-endpoint") + 1]
+            endpoint = plan.shared.argv[plan.shared.argv.index("--rdzv-endpoint") + 1]
             assert endpoint == "127.0.1.100:{port}"
             ready = two.spool.committed() or Ready()
             ports = [ready.store, *(port for _, port in ready.peers)]

@@ -48,7 +48,7 @@ def test_every_host_gets_the_same_argv_and_its_own_address() -> None:
     ]  # fmt: skip
     assert [n.env["PET_LOCAL_ADDR"] for n in (first, second)] == ["10.0.0.1", "10.0.0.2"]
     assert [n.env["PET_NPROC_PER_NODE"] for n in (first, second)] == ["2", "1"]
-    assert plan.world_size == 3
+    assert plan.shared.world_size == 3
 
 
 def test_only_the_first_host_has_the_store() -> None:
@@ -61,17 +61,17 @@ def test_only_the_first_host_has_the_store() -> None:
 def test_no_agent_is_left_to_guess_whether_it_hosts_the_rendezvous() -> None:
     plan = plan_of(node(0), node(1))
     for rank in (0, 1):
-        assert "is_host=false" in plan.environment(rank)["PET_RDZV_CONF"]
+        assert "is_host=false" in plan.node_plan(rank).env["PET_RDZV_CONF"]
 
 
 def test_interfaces_are_exact_for_nccl_and_plain_for_gloo() -> None:
-    env = plan_of(node(0, interface="eth1")).environment(0)
+    env = plan_of(node(0, interface="eth1")).node_plan(0).env
     assert (env["NCCL_SOCKET_IFNAME"], env["GLOO_SOCKET_IFNAME"]) == ("=eth1", "eth1")
 
 
 def test_what_the_user_sets_wins_and_the_command_line_wins_over_the_inventory() -> None:
     plan = plan_of(node(0, env={"A": "host", "GLOO_SOCKET_IFNAME": "ib0"}), env={"A": "run", "B": "run"})
-    env = plan.environment(0)
+    env = plan.node_plan(0).env
     assert (env["A"], env["B"], env["GLOO_SOCKET_IFNAME"]) == ("run", "run", "ib0")
 
 
@@ -87,7 +87,7 @@ def test_each_worker_has_its_share_of_the_threads_unless_somebody_sets_it() -> N
 
 def test_an_ipv6_endpoint_is_bracketed() -> None:
     plan = plan_of(node(0, address="fd00::1"))
-    assert plan.argv[plan.argv.index("--rdzv-endpoint") + 1] == "[fd00::1]:{port}"
+    assert plan.shared.argv[plan.shared.argv.index("--rdzv-endpoint") + 1] == "[fd00::1]:{port}"
 
 
 def test_nodes_on_one_machine_get_a_loopback_address_each_in_their_order() -> None:
@@ -159,7 +159,7 @@ def test_a_plan_by_hand_uses_what_torchrun_has() -> None:
 
 def test_an_elastic_plan_says_least_and_most() -> None:
     plan = plan_of(node(0), node(1), node(2), nnodes=(2, 4), rdzv_backend="clusterddp")
-    assert plan.argv[plan.argv.index("--nnodes") + 1] == "2:4"
+    assert plan.shared.argv[plan.shared.argv.index("--nnodes") + 1] == "2:4"
     told = plan.node_plan(1)
     settings = told.settings
     assert (settings.elastic, settings.min_nodes, settings.max_nodes, told.nnodes) == (True, 2, 4, 3)
@@ -169,7 +169,7 @@ def test_an_elastic_plan_says_least_and_most() -> None:
 def test_signs_of_life_are_closer_only_where_the_clocks_agree() -> None:
     def conf(offset: float, *, elastic: bool) -> str:
         ahead = node(1, clock_offset_ns=int(offset * 1e9))
-        found = plan_of(node(0), ahead, nnodes=(1, 2) if elastic else None).environment(0)["PET_RDZV_CONF"]
+        found = plan_of(node(0), ahead, nnodes=(1, 2) if elastic else None).node_plan(0).env["PET_RDZV_CONF"]
         return str(found)
 
     assert "keep_alive_interval=2,keep_alive_max_attempt=3" in conf(1.9, elastic=True)
@@ -188,8 +188,15 @@ def test_clocks_that_would_shrink_a_job_under_c10d_are_refused() -> None:
 def test_the_local_rank_is_passed_as_the_first_argument_and_only_where_it_is_wanted() -> None:
     given = ("$local_rank", "${local_rank}", "$$", "$x")
     plan = plan_of(node(0), args=given, pass_local_rank=True)
-    assert plan.argv[-6:] == ("train.py", "--local-rank=${local_rank}", "$$local_rank", "$${local_rank}", "$$$$", "$x")
-    assert "--local-rank=${local_rank}" not in plan_of(node(0), args=given).argv
+    assert plan.shared.argv[-6:] == (
+        "train.py",
+        "--local-rank=${local_rank}",
+        "$$local_rank",
+        "$${local_rank}",
+        "$$$$",
+        "$x",
+    )
+    assert "--local-rank=${local_rank}" not in plan_of(node(0), args=given).shared.argv
 
 
 def test_a_static_plan_tells_each_agent_its_rank() -> None:

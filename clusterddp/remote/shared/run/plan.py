@@ -126,6 +126,7 @@ def plan_for_node(plan: NodePlan, node: Node, member: int) -> NodePlan:
         env=node_environment(plan.run, plan.settings, node),
         yielding=yielding_variables(plan.settings, node),
         host_settings=node.settings,
+        worker_argv=plan.worker_argv if node.settings.fork_server else (),
         workdir=node.workdir,
         cwd=node.cwd,
         run_dir=node.run_dir,
@@ -141,7 +142,6 @@ def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
         joined=True,
         standby=False,
         store=None,
-        worker_argv=plan.worker_argv if node.settings.fork_server else (),
         record=plan.record._replace(
             hosts=(*plan.record.hosts, node.host), workdirs=dict(plan.record.workdirs, **{node.host: node.workdir})
         ),
