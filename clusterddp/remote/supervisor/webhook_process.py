@@ -87,9 +87,8 @@ def read_answer(answer: socket.socket) -> str:
 def main(argv: List[str]) -> int:
     """Notify until the run is over. ``argv``: the spool of the first attempt; stdin: ``task`` of ``begin``."""
     task = read_record(WebhookTask, json.load(sys.stdin), "task")
-    url = task.webhook.url
     signal.alarm(int(CONNECT_TIMEOUT) + 1)  # a name service may take longer: then this process ends without an answer
-    why = _why_unreachable(url)
+    why = _why_unreachable(task.webhook.url)
     signal.alarm(0)
     sys.stdout.write((why or "ok") + "\n")
     sys.stdout.flush()
@@ -99,7 +98,7 @@ def main(argv: List[str]) -> int:
     spool = Spool(argv[0])
     if why or not _hosts_notify(spool):
         return 0
-    WebhookNotifier(spool, url, task.webhook.silence, task.name, task.script).run()
+    WebhookNotifier(spool, task).run()
     return 0
 
 
@@ -131,11 +130,11 @@ def _why_unreachable(url: str) -> str:
 
 
 class WebhookNotifier:
-    """Sends one node's notices; ``silence``: seconds without output that it notifies of, or 0."""
+    """Sends one node's notices."""
 
-    def __init__(self, spool: Spool, url: str, silence: float, name: Optional[str], script: Optional[str]) -> None:
-        self.spool, self.url, self.silence = spool, url, silence
-        self.name, self.script = name, script
+    def __init__(self, spool: Spool, task: WebhookTask) -> None:
+        self.spool, self.task = spool, task
+        self.silence = task.webhook.silence  # seconds without output that it notifies of, or 0
         self.state = spool.state
         self.lost: Set[str] = set()  # hosts whose loss was notified, by this node or another leader
         self.silent = False  # whether the present silence was notified
@@ -208,7 +207,7 @@ class WebhookNotifier:
             record, ahead = plan.record, plan.clock_offset_ns
         except (Refused, OSError, ValueError):  # damaged: the notice is sent all the same
             record, ahead = RunRecord(hosts=()), 0
-        return record._replace(name=self.name, script=self.script), ahead
+        return record._replace(name=self.task.name, script=self.task.script), ahead
 
     def notify(self, event: str, text: str, when: Optional[int] = None) -> None:
         """Send a notice; if that fails, record an event. ``when`` is in ns by the operator's clock, by default now."""
@@ -217,7 +216,7 @@ class WebhookNotifier:
         why = ""
         for pause in RETRY_PAUSES:
             time.sleep(pause)
-            why, again = post(self.url, notice, REQUEST_TIMEOUT)
+            why, again = post(self.task.webhook.url, notice, REQUEST_TIMEOUT)
             if not again:
                 break
         if why:

@@ -11,10 +11,11 @@ import pytest
 
 from clusterddp.remote.shared.run import webhook_request
 from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.remote.shared.supervisor.start_records import WebhookOrder
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import webhook_process
-from clusterddp.remote.supervisor.webhook_process import WebhookNotifier
+from clusterddp.remote.supervisor.webhook_process import WebhookNotifier, WebhookTask
 from tests.unit.hooks_served import Served, served
 from tests.unit.spool_writer import Writer
 
@@ -36,7 +37,8 @@ class Node:
     def __init__(self, folder: Path, server: Served, silence: float = 0.0) -> None:
         self.server = server
         self.writer = Writer(folder)
-        self.teller = WebhookNotifier(Spool(str(self.writer.folder)), server.url, silence, "tiny", "********.py")
+        task = WebhookTask(WebhookOrder(server.url, silence), "tiny", "********.py")
+        self.teller = WebhookNotifier(Spool(str(self.writer.folder)), task)
 
     def knows(self, leader: str = "h", **peers: list[str]) -> None:
         (self.writer.folder / "peers.json").write_text(json.dumps({"nodes": {}, "leader": leader, **peers}))
