@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.streams import Streams
+    from clusterddp.runs.top_looks import TopLook
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
+    from clusterddp.runs.watch_hosts import Top
     from clusterddp.runs.why import Why
     from clusterddp.shell.command import Command, Executed
     from clusterddp.shell.execution import Execution
@@ -120,6 +122,8 @@ __all__ = [
     "Streams",
     "SyncError",
     "SyncResult",
+    "Top",
+    "TopLook",
     "UnreachableError",
     "UsageError",
     "Verdict",
@@ -165,6 +169,8 @@ _NAMES = {
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.remote.shared.processes.worker_stacks": "WorkerStack",
     "clusterddp.runs.streams": "Streams",
+    "clusterddp.runs.watch_hosts": "Top",
+    "clusterddp.runs.top_looks": "TopLook",
     "clusterddp.runs.view.verdict_lines": "Verdict",
     "clusterddp.runs.why": "Why",
     "clusterddp.runs.view.run_view": "RunView",

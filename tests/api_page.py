@@ -24,8 +24,10 @@ from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.named_workdirs import WorkdirBeside
 from clusterddp.runs.proof import Proof
+from clusterddp.runs.top_looks import TopLook
 from clusterddp.runs.view.run_view import RunView
 from clusterddp.runs.view.verdict_lines import Verdict
+from clusterddp.runs.watch_hosts import Top
 from clusterddp.runs.why import Why
 from clusterddp.shell import Command, Executed
 from clusterddp.sync.result import HostSync, SyncResult
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "docs" / "python-api.md"
 VALUES = (
     HostReport, Diagnosis, CheckResult, RunView, Verdict, LogLine, Selection, Proof, Cleaned, Orphans, WorkerStack,
-    Command, Executed, WorkdirBeside, SyncResult, HostSync, Why,
+    Command, Executed, WorkdirBeside, SyncResult, HostSync, Why, Top, TopLook,
 )  # fmt: skip
 
 

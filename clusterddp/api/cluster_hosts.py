@@ -96,6 +96,7 @@ class ClusterHosts:
         return launcher.of_record(record)
 
     gather = run_on_hosts.gather
+    top = find_runs.top
 
     def describe(
         self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project.project import Project
     from clusterddp.runs.run_on_hosts import Site
+    from clusterddp.runs.watch_hosts import Top
 
 
 def run_hosts(inventory: Inventory) -> tuple[HostEntry, ...]:
@@ -55,3 +56,15 @@ def find_view(site: Site, reference: str | None = None, *, reading: bool = True)
     """Return ``find``'s run with processes and evidence, as its hosts report it now."""
     view = find(site, reference, reading=reading)
     return local_cache.save_if_new(site.project, attach(site, view).detailed(view))
+
+
+def top(site: Site, reference: str | None = None) -> Top:
+    """Return looks at what the ranks and hosts of a run do: the one named, else the live one; else at all hosts."""
+    from clusterddp.runs.watch_hosts import Top  # noqa: PLC0415 - only for `top`
+
+    own = owner(site.project)
+    live = [] if reference else [view for view in list_runs(site) if view.live and own.shares_project(view)]
+    if not reference and not live:
+        return Top(site)
+    view = find_view(site, reference) if reference else choose_run(live, None, own, notify=site.notify)
+    return Top(site, view, attach(site, view))

@@ -40,6 +40,7 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "stop": "End runs on every host, and prove it.",
     "signal": "Send a signal to every worker of a run.",
     "why": "Say which rank holds a run up, and where.",
+    "top": "Watch hosts and ranks: use, lateness.",
     "wait": "Wait for runs to end.",
     "down": "End all runs here, remove their old files.",
     "sync": "Bring the project's code to every host.",
@@ -65,7 +66,6 @@ COMMANDS_OF_OTHER_TOOLS = {
     "cancel": "`clusterddp stop RUN` ends a run",
     "attach": "`clusterddp logs -f` follows a run",
     "launch": "`clusterddp run SCRIPT` starts a script on every host",
-    "top": "the name is kept for later; `clusterddp status --watch` shows a run as it goes",
 }
 # torchrun's options that the plan sets itself; see clusterddp.launch.options.option_values.OWNED.
 _TORCHRUN_OPTIONS = (

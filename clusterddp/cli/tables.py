@@ -23,7 +23,7 @@ from clusterddp.text.printable import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Table", "escape", "is_piped", "line", "show", "time_text"]
+__all__ = ["Table", "drawn", "escape", "is_piped", "line", "show", "time_text"]
 
 _GAP = 2  # blanks between columns, and before the second line of a row
 _MIN_LAST_WIDTH = 20  # columns that the last cell keeps at least, if it may be cut
@@ -59,6 +59,27 @@ def show(table: Table, *, stderr: bool = False) -> None:
             console.print(drawn)
     for text in captured.get().splitlines():
         (sys.stderr if stderr else sys.stdout).write(f"{MESSAGE_PREFIX if stderr else ''}{text.rstrip()}\n")
+
+
+def drawn(parts: Sequence[str | Table]) -> list[str]:
+    """Return lines of markup and tables as the lines that this output shows; control characters have no effect."""
+    console = _console()
+    with console.capture() as captured:
+        for part in parts:
+            if isinstance(part, str):
+                _print_folded(console, part)
+                continue
+            for row in _draw_for_terminal(part, console.width) if console.is_terminal else _draw_for_programs(part):
+                console.print(row)
+    return [text.rstrip() for text in captured.get().splitlines()]
+
+
+def _print_folded(console: Console, markup: str) -> None:
+    """Print a line of markup, on a terminal as several that are no wider than it."""
+    text = Text.from_markup(one_line(markup))
+    for part in text.wrap(console, console.width) if console.is_terminal else [text]:
+        part.rstrip()
+        console.print(part)
 
 
 def is_piped() -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT = 120.0  # seconds
+CLOCK_ROUND_TRIPS = 4
 
 
 def ask(
@@ -45,3 +46,10 @@ def reading_answer(host: str) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise HelperError(host, f"its answer is damaged: {error!r}"[:300]) from error
+
+
+def clock_offset(host: Host) -> tuple[int, int]:
+    """Return the host's clock minus ours, and the possible error, in ns, from the fastest of some round trips."""
+    rounds = [host.ping() for _ in range(CLOCK_ROUND_TRIPS)]
+    sent, theirs, received = min(rounds, key=lambda times: times[2] - times[0])
+    return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2

@@ -10,7 +10,7 @@ from clusterddp.errors import HelperError
 from clusterddp.facts.dials import DialAttempt
 from clusterddp.facts.host import Facts, python_query
 from clusterddp.facts.network import dials
-from clusterddp.hosts.ask import ask, reading_answer
+from clusterddp.hosts.ask import ask, clock_offset, reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.probes.facts_records import FactsRequest
 from clusterddp.remote.shared.probes.mark_records import FolderMarks, MarkedRequest, MarkRequest
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.wire.frames import Frame
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
-CLOCK_ROUND_TRIPS = 4
 MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
 DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two lost SYNs to be retransmitted
 LARGE_MESSAGE_BYTES = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
@@ -90,13 +89,6 @@ def find_shared_folders(
         return each(hosts, find_marks)
     finally:
         each(hosts, lambda host: host.call("unmark", mark_request(host), timeout=MARK_TIMEOUT))
-
-
-def clock_offset(host: Host) -> tuple[int, int]:
-    """The host's clock minus ours, and the possible error, in ns, from the fastest of some round trips."""
-    rounds = [host.ping() for _ in range(CLOCK_ROUND_TRIPS)]
-    sent, theirs, received = min(rounds, key=lambda times: times[2] - times[0])
-    return theirs - (sent + received) // 2, max(0, received - sent + 1) // 2
 
 
 def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:

@@ -162,6 +162,10 @@ class Live:
         """Press a key on its terminal."""
         os.write(self._terminal, text.encode())
 
+    def resize(self, columns: int) -> None:
+        """Make its terminal so wide."""
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
     def pause(self) -> None:
         """Read no more of its stdout (a piece that is on its way excepted)."""
         self._reading.clear()

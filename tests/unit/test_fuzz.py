@@ -44,6 +44,7 @@ from clusterddp.runs.view.run_view import run_views
 from tests.unit.logs.test_incoming import END, HELLO, LINES
 from tests.unit.remote.processes.traces_made import COUNTERS, NOW, entry, trace
 from tests.unit.remote.shared.verdict.test_status_reply import node
+from tests.unit.runs.top_made import pace, usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -144,6 +145,7 @@ def smi(data: bytes) -> None:
     nvidia_smi.parse_apps(text)
     nvidia_smi_xml.parse_links(text)
     nvidia_smi_xml.parse_cards(text)
+    nvidia_smi_xml.parse_usage(text)
 
 
 LOG_LINES = [encode({**LINES})[4:] + b"ab\n", encode({"kind": "end"})[4:] + END]
@@ -162,6 +164,8 @@ ANSWERS = (
     HoldingsAnswer((SizedFolder("/s", 1),), 1, (ActiveRun("r1", "", ""),), (WorkdirHeld("/w", "x", 1, 2, 3),), ()),
     CleanAnswer(1, 2, 3, 4, kept=("r1",), workdirs=(UnusedWorkdir("/w", 3),), nothing_left=False),
     OrphanedRun(run="r1", host="gpu00", known=True, processes=(LeftProcess(7, 1, "python"),)),
+    pace(0).pace,
+    usage(1),
 )
 DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Exception], ...]]] = {
     "frames": ([encode({"id": 1, "kind": "data", "n": 5}, b"body") * 2], frames, (ProtocolError,)),

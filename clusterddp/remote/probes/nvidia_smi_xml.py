@@ -9,8 +9,10 @@ import xml.etree.ElementTree as ET
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from ..shared.probes.gpu_records import Card
+from ..shared.probes.usage_records import GpuProcess, GpuUsage
 
 _SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+MAX_PROCESSES = 64  # of a GPU that are listed
 _NO_VALUE = ("", "N/A", "None", "[N/A]", "Unknown Error")
 _REPAIR_PENDING = (
     "remapped_rows/remapped_row_pending",
@@ -30,11 +32,20 @@ _LINK = re.compile(r"\s+Link \d+: (.+)")
 
 def parse_cards(text: str) -> List[Card]:
     """Every GPU of ``nvidia-smi -q -x``, in its order; what a driver does not report is None, or False."""
+    return [_card(number, gpu) for number, gpu in enumerate(_gpus(text))]
+
+
+def parse_usage(text: str) -> List[GpuUsage]:
+    """What every GPU of ``nvidia-smi -q -x`` does now, and the processes that compute on it."""
+    return [_usage(number, gpu) for number, gpu in enumerate(_gpus(text))]
+
+
+def _gpus(text: str) -> Iterator[ET.Element]:
     try:
         root = ET.fromstring(text)  # noqa: S314 - the driver's own program wrote it; nothing external is loaded
     except ET.ParseError as error:
         raise ValueError("nvidia-smi -q -x prints no XML: %s" % error) from error
-    return [_card(number, gpu) for number, gpu in enumerate(root.iter("gpu"))]
+    return root.iter("gpu")
 
 
 def parse_links(text: str) -> Dict[str, Tuple[int, int]]:
@@ -74,6 +85,31 @@ def _card(number: int, gpu: ET.Element) -> Card:
         fabric_state=_text(gpu, "fabric/state"),
         fabric_status=_text(gpu, "fabric/status"),
     )
+
+
+def _usage(number: int, gpu: ET.Element) -> GpuUsage:
+    draws = ("power_draw", "instant_power_draw", "average_power_draw")  # the first has two successors since driver 580
+    return GpuUsage(
+        number=number,
+        uuid=_text(gpu, "uuid") or "",
+        name=_text(gpu, "product_name") or "",
+        bus=_text(gpu, "pci/pci_bus_id") or gpu.get("id") or "",
+        busy_percent=_number(gpu, "utilization/gpu_util"),
+        used_mib=_number(gpu, "fb_memory_usage/used"),
+        memory_mib=_number(gpu, "fb_memory_usage/total"),
+        watts=_number(gpu, *(f + draw for f in ("gpu_power_readings/", "power_readings/") for draw in draws)),
+        celsius=_number(gpu, "temperature/gpu_temp"),
+        processes=tuple(_processes(gpu)),
+    )
+
+
+def _processes(gpu: ET.Element) -> Iterator[GpuProcess]:
+    """Those that compute; the others draw on a screen."""
+    for found in gpu.findall("processes/process_info")[:MAX_PROCESSES]:
+        pid = _number(found, "pid")
+        if pid is not None and "C" in (_text(found, "type") or "C"):
+            command = _text(found, "process_name") or ""
+            yield GpuProcess(pid=pid, command=command, memory_mib=_number(found, "used_memory"))
 
 
 def _uncorrectable(gpu: ET.Element) -> Optional[int]:

@@ -83,11 +83,6 @@ CASES = [
         prints="trained VALUE",
     ),
     Case(
-        told=remedy("cli/main.py", "the name is kept for later; `clusterddp status --watch` shows a run as it goes"),
-        first="clusterddp top",
-        then="clusterddp status --help | grep -e --watch",
-    ),
-    Case(
         told=remedy("inventory/origins.py", "give host names: `clusterddp init gpu01,gpu02`"),
         first="touch empty.txt && clusterddp init empty.txt",
     ),

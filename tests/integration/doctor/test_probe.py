@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import HelperError, PlanError
+from clusterddp.hosts.ask import clock_offset
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import each, values
 from clusterddp.hosts.ssh import Connector
 from clusterddp.inventory import HostEntry, load
-from clusterddp.probe.dial_hosts import clock_offset, probe
+from clusterddp.probe.dial_hosts import probe
 from clusterddp.probe.gather import survey_network
 
 if TYPE_CHECKING:

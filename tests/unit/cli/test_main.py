@@ -117,7 +117,6 @@ WRONG = [
     (["cancel", "x"], 2, "No such command 'cancel'; `clusterddp stop RUN` ends a run"),
     (["attach"], 2, "No such command 'attach'; `clusterddp logs -f` follows a run"),
     (["launch"], 2, "No such command 'launch'; `clusterddp run SCRIPT` starts"),
-    (["top"], 2, "No such command 'top'; the name is kept for later; `clusterddp status --watch` shows a run"),
     (
         ["exec", "a | b"],
         2,
