@@ -89,12 +89,15 @@ def _explain_end(run: RunOnHosts, view: RunView) -> Why:
     if verdict.state == RunState.UNKNOWN:
         return replace(_undecided(run.id, sentence), evidence=verdict.notices)
     first = verdict.failures[0] if verdict.failures else None
+    blamed = [(early.rank, early.host) for early in verdict.early]  # of one that ended well no line is known
+    where = first.worker.location if first and not blamed else ""
+    blamed = blamed or [(failure.worker.rank, failure.host) for failure in verdict.failures[:1]]
     return Why(
         run=run.id,
         state=FAILED,
-        ranks=(first.worker.rank,) if first else (),
-        hosts=(first.host,) if first else (),
-        where=(first.worker.location or None) if first else None,
+        ranks=tuple(rank for rank, _ in blamed),
+        hosts=tuple(host for _, host in blamed),
+        where=where or None,
         sentence=sentence,
         evidence=(*verdict.notices, *(failure_output(run, first) if first else ())),
         remedy=verdict.remedy or None,
@@ -116,6 +119,8 @@ def _explain_live(run: RunOnHosts, view: RunView) -> Why:
         now = run.view(quiet=True)
         if not now.live:  # it ended meanwhile
             return _explain_end(run, now)
+        if any(first.values()):
+            return _undecided(run.id, f"run {run.id}: its workers have just ended: ask again")
     before, after = ([trace for traces in each.values() for trace in traces] for each in (first, second))
     world = range(view.summary().world_size or 0) if hosts else ()
     finding = hang_judge.judge(world, before, after)

@@ -79,10 +79,7 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     live = live_workers(spool.events())
     workers = [LiveWorker(spool, event) for event in live if asked.ranks is None or event.rank in asked.ranks]
     spy = find_py_spy(spool.plan().python)
-    stopped = [worker for worker in workers if worker.state == "T"]  # that they are stopped is what matters
-    others = [worker for worker in workers if worker not in stopped]
-    left = ask_py_spy(spy, others) if spy else others
-    ask_faulthandler(left + stopped)
+    ask_faulthandler(ask_py_spy(spy, workers) if spy else workers)
     return [to_fields(worker.report()) for worker in workers]
 
 

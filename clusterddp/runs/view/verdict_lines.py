@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from clusterddp.remote.shared.verdict.failures import FailedWorker
-    from clusterddp.remote.shared.verdict.judge import Failure
+    from clusterddp.remote.shared.verdict.judge import EarlyExit, Failure
     from clusterddp.remote.shared.verdict.node_end import NodeEnd
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
@@ -38,6 +38,7 @@ class Verdict:
     failures: tuple[Failure, ...] = ()
     notices: tuple[str, ...] = ()
     remedy: str = ""
+    early: tuple[EarlyExit, ...] = ()  # the worker that the first failure comes from, if it had ended well
     slow_imports: SlowImports | None = None  # what its script spent importing installed packages, if that was long
 
     @property
@@ -69,6 +70,7 @@ def judge(nodes: Sequence[NodeReport], unreachable: Iterable[str] = (), *, watch
         exit_code=judged.exit_code,
         line=judged.line,
         failures=judged.failures,
+        early=judged.early,
         notices=(judged.notice,) if judged.notice else (),
         remedy=remedy(*judged.texts),
     )
@@ -94,6 +96,7 @@ def from_record(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> Verd
         exit_code=record.exit_code,
         line=record.line,
         failures=record.failures,
+        early=record.early,
         notices=(record.notice,) if record.notice else (),
         remedy=remedy(*texts),
     )
@@ -106,7 +109,11 @@ def to_record(verdict: Verdict, nodes: Sequence[NodeReport], silent: Iterable[st
     notice = verdict.notices[0] if verdict.notices else ""
     texts = [text for first in verdict.failures[:1] for text in (first.worker.text, first.worker.output)]
     return make_verdict(
-        judged._replace(notice=notice, texts=tuple(texts)), ends, tuple(silent), writer=WATCHER, member=NO_MEMBER
+        judged._replace(notice=notice, texts=tuple(texts), early=verdict.early),
+        ends,
+        tuple(silent),
+        writer=WATCHER,
+        member=NO_MEMBER,
     )
 
 

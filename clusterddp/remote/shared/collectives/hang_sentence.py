@@ -24,18 +24,22 @@ from .hang_judge import (
     Finding,
     describe,
 )
-from .trace_records import DONE, Operation, WorkerTrace
+from .stack_calls import SEND, TORCH_DISTRIBUTED, in_send_or_receive, waiting_call
+from .trace_records import DONE, LOCK, Operation, WorkerTrace
 
 POINT_TO_POINT = "point-to-point"  # a class that only stacks show
-_SEND = re.compile(r"(?:send|recv|isend|irecv|batch_isend_irecv|(?:send|recv)_object_list|_(?:wait_)?batch_p2p)$")
-_TORCH_DISTRIBUTED = re.compile(r"/torch/distributed/")
 _ACTIVITIES = (  # (a frame's file, its function) → what the worker does; the innermost frame that matches counts
-    (_TORCH_DISTRIBUTED, _SEND, "waiting in a send or receive"),
+    (TORCH_DISTRIBUTED, SEND, "waiting in a send or receive"),
     (re.compile(r"/torch/utils/data/"), re.compile(""), "waiting for its data loader"),
     (
         re.compile(r"/(subprocess|popen_fork|popen_\w+)\.py$"),
         re.compile("wait|poll|communicate"),
         "waiting for a child",
+    ),
+    (
+        re.compile(r"/threading\.py$"),
+        re.compile("^_shutdown$"),
+        "at the end of its script, which waits for its threads",
     ),
     (re.compile(r"/threading\.py$"), re.compile("wait|acquire|join"), "waiting for a lock or a thread"),
     (re.compile(r"/(queue|concurrent/futures/\w+)\.py$"), re.compile(""), "waiting for a thread"),
@@ -83,24 +87,51 @@ class Evidence(NamedTuple):
 
 
 def refine(evidence: Evidence) -> Finding:
-    """Return the finding with what only stacks show: sends and receives are in no trace of gloo."""
+    """Return the finding with what only stacks show: calls that are in no trace of gloo."""
     finding = evidence.finding
     if finding.state == UNDECIDED and hang_judge.NOBODY_WAITS in finding.notes:
-        ranks = tuple(rank for rank, stack in sorted(evidence.stacks.items()) if _in_send_or_receive(stack))
-        if ranks:
-            return finding._replace(state=HUNG, kind=POINT_TO_POINT, ranks=ranks, waiting=ranks)
+        return _by_stacks(evidence) or finding
     stacks = [evidence.stacks.get(rank) for rank in finding.ranks]
-    if finding.kind == MISSING and all(stack and _in_send_or_receive(stack) for stack in stacks):
+    if finding.kind == MISSING and all(stack and in_send_or_receive(stack) for stack in stacks):
         return finding._replace(state=HUNG, kind=POINT_TO_POINT)
     return finding
+
+
+def _by_stacks(evidence: Evidence) -> Optional[Finding]:
+    """Blame the ranks that are in no call of torch.distributed, if others are; if all are, those that send or receive.
+
+    A rank whose own line waits in C may be in such a call: of ``work.wait()`` there is no frame.
+    """
+    calls = {rank: call for rank, stack in sorted(evidence.stacks.items()) if (call := waiting_call(stack))}
+    outside = [rank for rank in sorted(evidence.stacks) if rank not in calls and not _may_wait_in_c(evidence, rank)]
+    if not calls:
+        return None
+    waiting = Finding(UNDECIDED, waiting=tuple(calls), operation=Operation(calls[min(calls)], "", ""))
+    if outside:
+        return waiting._replace(state=HUNG, kind=MISSING, ranks=tuple(outside))
+    ranks = tuple(rank for rank in calls if in_send_or_receive(evidence.stacks[rank]))
+    if ranks and len(calls) == len(evidence.stacks):
+        return waiting._replace(state=HUNG, kind=POINT_TO_POINT, ranks=ranks, waiting=ranks)
+    return waiting
+
+
+def _may_wait_in_c(evidence: Evidence, rank: int) -> bool:
+    """Whether a rank's own line waits for another thread, or it is not known where it is."""
+    stack, trace = evidence.stacks[rank], evidence.traces.get(rank)
+    if trace is None or trace.state in ("T", "D"):
+        return trace is None
+    waits = {wait.thread: wait.how for wait in trace.threads}
+    return not stack.frames or (not stack.frames[-1].installed and waits.get(trace.pid, LOCK) == LOCK)
 
 
 def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int) -> List[int]:
     """Choose the ranks whose stacks are worth the disturbance: those to blame, and one of each group of waiters.
 
     Ranks that call the same are one group, so that all of them are represented before ``most`` is reached. If nobody
-    waits and nobody is to blame, any rank is worth it.
+    waits and nobody is to blame, any rank is worth it; where all do nothing, each is.
     """
+    if hang_judge.NOBODY_WAITS in finding.notes:
+        return [trace.rank for trace in traces]
     called = dict(finding.others)
     waiting = {trace.rank: pending(trace) for trace in traces}
     groups: Dict[str, int] = {}
@@ -283,6 +314,9 @@ def _activity(evidence: Evidence, rank: int) -> str:
             if file.search(frame.file) and function.search(frame.function):
                 children = f" ({', '.join(trace.children)})" if activity.endswith("child") and trace.children else ""
                 return activity + children
+    call = waiting_call(stack) if stack else ""
+    if call and not trace.waits:
+        return f"in {call}"
     if trace.waits:
         return f"waiting in {trace.waits[0].replace('__', '.')}"
     return "at work" if evidence.finding.state == WAITING or trace.state == "R" else "waiting"
@@ -342,10 +376,13 @@ def _at(evidence: Evidence, rank: int) -> Optional[str]:
 
 
 def _own_frame(evidence: Evidence, rank: int) -> Optional[StackFrame]:
-    """The innermost frame of a rank's own code."""
+    """The innermost frame of a rank's own code: of its main thread, else, where the script has ended, of another."""
     stack = evidence.stacks.get(rank)
-    own = [frame for frame in (stack.frames if stack else ()) if not frame.installed]
-    return own[-1] if own else None
+    for frames in (stack.frames, *stack.threads) if stack else ():
+        own = [frame for frame in frames if not frame.installed]
+        if own:
+            return own[-1]
+    return None
 
 
 def _position(evidence: Evidence, rank: int, frame: StackFrame) -> str:
@@ -353,7 +390,3 @@ def _position(evidence: Evidence, rank: int, frame: StackFrame) -> str:
     workdir = evidence.workdirs.get(evidence.hosts.get(rank, ""), "").rstrip("/")
     below = bool(workdir) and frame.file.startswith(workdir + "/")
     return f"{frame.file[len(workdir) + 1 :] if below else frame.file}:{frame.line}"
-
-
-def _in_send_or_receive(stack: WorkerStack) -> bool:
-    return any(_TORCH_DISTRIBUTED.search(frame.file) and _SEND.search(frame.function) for frame in stack.frames)

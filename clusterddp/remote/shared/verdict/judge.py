@@ -70,6 +70,15 @@ class Failure(NamedTuple):
         }
 
 
+@record
+class EarlyExit(NamedTuple):
+    """A worker that had ended with exit code 0 while its peers needed it."""
+
+    host: str = field(Fields.text)
+    rank: int = field(Fields.number)
+    local_rank: int = field(Fields.number)
+
+
 class Judgement(NamedTuple):
     """How a run ended: state, exit code (docs/run.md), one line."""
 
@@ -81,6 +90,7 @@ class Judgement(NamedTuple):
     notice: str = ""  # shown before the line
     texts: Tuple[str, ...] = ()  # to search for known messages, the best first
     by_loss: bool = False  # lost hosts are the only known cause
+    early: Tuple[EarlyExit, ...] = ()  # the one that the first failure comes from, if any
 
 
 def judge(
@@ -195,9 +205,10 @@ def _judge_agent_failure(ends: Sequence[NodeEnd], failures: Sequence[Failure], s
 
 def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
     first, count = own[0], _count_failed(ends)
-    line = _failure_line(own, failures, ends, count)
+    early = _early_exits(first, ends) if first.kind == LOST_PEER else ()
+    line = _failure_line(own, failures, early, count)
     texts = (first.worker.text, first.worker.output)
-    return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, texts=texts)
+    return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, texts=texts, early=early)
 
 
 def _count_failed(ends: Iterable[NodeEnd]) -> int:
@@ -224,13 +235,13 @@ def _clock_error(one: Failure, other: Failure) -> int:
     return 0 if one.host == other.host else one.error_ns + other.error_ns
 
 
-def _failure_line(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd], count: int) -> str:
+def _failure_line(own: Sequence[Failure], failures: Sequence[Failure], early: Sequence[EarlyExit], count: int) -> str:
     first, others = own[0], own[1:]
     rivals = [f for f in others if f.kind == first.kind and f.time_ns - first.time_ns <= _clock_error(first, f)]
     perhaps = " (or rank %d)" % rivals[0].worker.rank if rivals else ""
     more = count - 1
     rest = "; %d other%s stopped" % (more, "s" if more > 1 else "") if more > 0 else ""
-    left = _early_exit_note(first, ends) or _missing_ranks_note(failures) if first.kind == LOST_PEER else ""
+    left = _early_exit_note(early) or _missing_ranks_note(failures) if first.kind == LOST_PEER else ""
     return "%s failed first%s: %s%s%s" % (_describe_rank(first), perhaps, first.worker.text, left, rest)
 
 
@@ -238,18 +249,25 @@ def _describe_rank(failure: Failure) -> str:
     return "rank %d (%s:%d)" % (failure.worker.rank, failure.host, failure.worker.local_rank)
 
 
-def _early_exit_note(victim: Failure, ends: Sequence[NodeEnd]) -> str:
-    """Name a worker that had exited with 0 before a peer lost it: the script returns early on one rank.
+def _early_exits(victim: Failure, ends: Sequence[NodeEnd]) -> Tuple[EarlyExit, ...]:
+    """Return a worker that had exited with 0 before a peer lost it: the script returns early on one rank.
 
     Its exit is recorded after its connections have closed, so it may have a later time than its peers' errors.
     """
     same = [end for end in ends if end.start == victim.worker.start]
     latest = victim.time_ns + victim.error_ns + EXIT_RECORD_DELAY
-    earlier = [(end, worker) for end in same for worker in end.finished if worker.time_ns <= latest]
-    if not earlier:
-        return ""
-    end, worker = earlier[-1]
-    return "; rank %d (%s:%d) had ended with exit code 0 before" % (worker.rank, end.host, worker.local_rank)
+    found = [
+        EarlyExit(end.host, worker.rank, worker.local_rank)
+        for end in same
+        for worker in end.finished
+        if worker.time_ns <= latest
+    ]
+    return tuple(found[-1:])
+
+
+def _early_exit_note(early: Sequence[EarlyExit]) -> str:
+    text = "; rank %d (%s:%d) had ended with exit code 0 before"
+    return "".join(text % (one.rank, one.host, one.local_rank) for one in early)
 
 
 def _missing_ranks_note(failures: Sequence[Failure]) -> str:

@@ -11,7 +11,7 @@ from ..run.run_state import ENDED_STATES
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
-from .judge import Failure, Judgement
+from .judge import EarlyExit, Failure, Judgement
 from .node_end import NodeEnd
 
 MAX_FAILURES = 32  # that are kept one by one
@@ -48,6 +48,7 @@ class VerdictRecord(NamedTuple):
     notice: str = field(Fields.text, default="")
     failures: Tuple[Failure, ...] = field(many(Failure), default=())  # the first of them, by class, then by time
     failed: int = field(Fields.number, default=0)  # how many there were
+    early: Tuple[EarlyExit, ...] = field(many(EarlyExit), default=())  # the one they come from, if any
     texts: Tuple[str, ...] = field(Fields.texts, default=())  # where a known message may stand
     hosts: Tuple[HostEnd, ...] = field(many(HostEnd), default=())
     code: str = field(Fields.text, default="")  # the digest of what ran
@@ -99,6 +100,7 @@ def make_verdict(
             failure._replace(worker=failure.worker._replace(output="")) for failure in judgement.failures[:MAX_FAILURES]
         ),
         failed=judgement.failed,
+        early=judgement.early,
         texts=tuple(text[-MAX_LINE:] for text in judgement.texts if text),
         hosts=tuple(HostEnd(end.host, end.state, end.ended, end.reason, end.workdir, end.exits) for end in ends),
         code=code,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from clusterddp.remote.shared.verdict.judge import EarlyExit
 from clusterddp.runs.view.verdict_lines import Verdict, judge
 from tests.unit.runs_told import Told, at
 
@@ -20,6 +21,7 @@ def verdict(*nodes: Told) -> Verdict:
 def test_a_rank_that_left_early_is_named_beside_its_victim() -> None:
     left = Told(1).died(4, signals_received=[]).succeeded(5)
     victim = Told(0).died(4.01, raised=RESET).failed(5)
+    assert verdict(victim, left).early == (EarlyExit("gpu01", 1, 0),)
     assert verdict(victim, left).line == (
         f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81); rank 1 (gpu01:0) had ended with exit code 0 before"
     )
@@ -43,6 +45,7 @@ def test_a_rank_that_left_early_is_named_though_its_end_was_noticed_after_its_vi
 def test_a_rank_that_ends_well_because_another_failed_is_not_said_to_have_left(seconds: float, told: Any) -> None:
     nodes = [Told(0).died(4.01, raised=RESET).failed(5), Told(1).died(seconds, signals_received=told).succeeded(8)]
     assert verdict(*nodes).line == f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81)"
+    assert verdict(*nodes).early == ()
 
 
 def test_the_verdict_keeps_place_and_tail_of_a_long_message() -> None:

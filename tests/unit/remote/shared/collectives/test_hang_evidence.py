@@ -74,7 +74,7 @@ def test_a_stack_that_came_by_the_signal_and_one_that_did_not_come_are_told() ->
     )
     by_signal = " (stack by signal, without py-spy: it may have ended a blocking C call early, EINTR)"
     assert hang_sentence.lines(known) == [
-        f"rank 0 (gpu00:0): waiting, at train.py:10 in step{by_signal}",
+        f"rank 0 (gpu00:0): in all_reduce, at train.py:10 in step{by_signal}",
         "rank 1 (gpu00:1): waiting (no stack: it is stopped (SIGSTOP))",
     ]
 

@@ -23,6 +23,8 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     Finding,
 )
 from clusterddp.remote.shared.collectives.hang_sentence import POINT_TO_POINT
+from clusterddp.remote.shared.collectives.trace_records import LOCK, READ, ThreadWait
+from clusterddp.remote.shared.processes.worker_stacks import StackFrame
 from tests.unit.remote.shared.collectives.evidence_made import (
     BROADCAST,
     FOUR,
@@ -45,6 +47,7 @@ from tests.unit.remote.shared.collectives.evidence_made import (
 )
 
 if TYPE_CHECKING:
+    from clusterddp.remote.shared.collectives.trace_records import WorkerTrace
     from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
 
 
@@ -241,17 +244,68 @@ def test_the_sentence_of_each_class(finding: Finding, stacks: list[WorkerStack],
     assert hang_sentence.sentence("night", evidence(finding, stacks)) == said
 
 
+def call(rank: int, name: str) -> WorkerStack:
+    torch = f"{TORCH}/distributed"
+    return stack(rank, VALIDATE, (f"{torch}/c10d_logger.py", 83, "wrapper"), (f"{torch}/distributed_c10d.py", 9, name))
+
+
+def sleeping(rank: int, how: str) -> WorkerTrace:
+    return trace(rank, threads=(ThreadWait(100 + rank, how, 1),))
+
+
 def test_a_send_without_its_receive_is_seen_in_stacks_alone() -> None:
-    receiving = stack(1, VALIDATE, (f"{TORCH}/distributed/distributed_c10d.py", 2400, "recv"))
-    nobody = evidence(Finding(UNDECIDED, notes=("nobody-waits",)), [receiving, stack(0, VALIDATE)])
-    assert (nobody.finding.state, nobody.finding.kind, nobody.finding.ranks) == (HUNG, POINT_TO_POINT, (1,))
-    assert hang_sentence.sentence("night", nobody) == (
-        "rank 1 (gpu00:1) waits in a send or receive that nobody answers, at train.py:7"
+    ring = evidence(Finding(UNDECIDED, notes=("nobody-waits",)), [call(0, "send"), call(1, "recv")])
+    assert (ring.finding.state, ring.finding.kind, ring.finding.ranks) == (HUNG, POINT_TO_POINT, (0, 1))
+    assert hang_sentence.sentence("night", ring) == (
+        "ranks 0-1 (gpu00) wait in a send or receive that nobody answers, at train.py:7"
     )
-    others_wait = evidence(missing(1), [receiving, stack(0, *STEP)])
+    others_wait = evidence(missing(1), [call(1, "recv"), stack(0, *STEP)])
     assert hang_sentence.sentence("night", others_wait) == (
         "rank 1 (gpu00:1) waits in a send or receive that nobody answers, at train.py:7; ranks 0,2-3 wait at"
         f" train.py:10 since 14 min in {FOURTH}"
     )
-    objects = stack(1, VALIDATE, (f"{TORCH}/distributed/distributed_c10d.py", 3400, "broadcast_object_list"))
-    assert evidence(missing(1), [objects]).finding.kind == MISSING
+    assert evidence(missing(1), [call(1, "broadcast_object_list")]).finding.kind == MISSING
+
+
+# What rank 1 does while rank 0 is in a call that gloo does not record: its stack, how it waits, who is to blame
+OUTSIDE: dict[str, tuple[WorkerStack, str, tuple[int, ...]]] = {
+    "sleeps": (stack(1, SLEEP), "sleep", (1,)),
+    "reads": (stack(1, SLEEP), READ, (1,)),
+    "waits for its loader": (stack(1, SLEEP, LOADER), LOCK, (1,)),
+    "may be in a wait of torch's": (stack(1, SLEEP), LOCK, ()),
+    "has no stack": (stack(1, why="it does not answer"), "sleep", ()),
+    "in the same call": (call(1, "monitored_barrier"), LOCK, ()),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_rank_outside_a_call_that_is_not_recorded_is_missing_from_it(name: str) -> None:
+    other, how, ranks = OUTSIDE[name]
+    finding = Finding(UNDECIDED, notes=("nobody-waits",))
+    known = evidence(finding, [call(0, "monitored_barrier"), other], [sleeping(0, LOCK), sleeping(1, how)])
+    assert known.finding.ranks == ranks
+    assert known.finding.state == (HUNG if ranks else UNDECIDED)
+    if not ranks:
+        assert hang_sentence.sentence("night", known).startswith("run night: it is not known for whom rank")
+
+
+def test_a_call_that_is_not_recorded_is_named() -> None:
+    finding = Finding(UNDECIDED, notes=("nobody-waits",))
+    known = evidence(
+        finding, [call(0, "monitored_barrier"), stack(1, SLEEP)], [sleeping(0, LOCK), sleeping(1, "sleep")]
+    )
+    assert hang_sentence.sentence("night", known) == (
+        "rank 1 (gpu00:1) did not join monitored_barrier: it is in read, data/read.py:3, waiting; rank 0 waits"
+        " at train.py:7"
+    )
+    assert hang_sentence.lines(known)[0] == "rank 0 (gpu00:0): in monitored_barrier, at train.py:7 in validate"
+
+
+def test_where_a_script_has_ended_its_thread_is_the_place() -> None:
+    frames = (StackFrame(file=f"{PYTHON}/threading.py", line=1590, function="_shutdown"),)
+    threads = ((StackFrame(file=f"{WORKDIR}/train.py", line=15, function="upload"),),)
+    known = evidence(missing(1), [stack(1)._replace(frames=frames, threads=threads)])
+    assert hang_sentence.sentence("night", known) == (
+        f"rank 1 (gpu00:1) did not join {FOURTH}: it is in upload, train.py:15, at the end of its script, which"
+        " waits for its threads; ranks 0,2-3 wait since 14 min"
+    )
