@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
+from clusterddp.cli.bundle_lines import write_after_failure
 from clusterddp.cli.output import report_proofs, say, say_event, writer
 from clusterddp.cli.run_lines import fold_if_many_ranks, say_reasons, selection_for
 from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
@@ -58,6 +59,7 @@ def attach(
     grace: float,  # seconds between SIGTERM and SIGKILL when Ctrl-C stops it
     result: Path | None,  # the file for the final status
     notifier: Notifier,  # reports the run's events for ``--notify``
+    bundle: bool,  # whether a bundle is written if it fails
 ) -> int:
     """Follow the run to its end; return its exit code (docs/run.md)."""
     started = time.monotonic()
@@ -69,7 +71,10 @@ def attach(
         progress.watch(run)
         with lease_renewal(run), join_late_hosts(run, cluster.join, say):
             verdict = _follow(run, progress, display, notifier)
-        code = _report_end(run, verdict, time.monotonic() - started, notifier)
+        seconds = time.monotonic() - started
+        if bundle and verdict:
+            write_after_failure(run, verdict)
+        code = _report_end(run, verdict, seconds, notifier)
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")

@@ -41,6 +41,7 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "signal": "Send a signal to every worker of a run.",
     "why": "Say which rank holds a run up, and where.",
     "top": "Watch hosts and ranks: use, lateness.",
+    "bundle": "Write all that a run tells into one file.",
     "wait": "Wait for runs to end.",
     "down": "End all runs here, remove their old files.",
     "sync": "Bring the project's code to every host.",

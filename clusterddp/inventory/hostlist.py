@@ -19,7 +19,7 @@ from clusterddp.inventory.ranges import expand, split_port
 from clusterddp.inventory.variables.variable_names import USED, check_name
 from clusterddp.inventory.yamlfile import compose
 from clusterddp.remote.shared.text.redaction import HIDDEN
-from clusterddp.text.secret_names import is_secret
+from clusterddp.remote.shared.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """Converts variables for ``hosts --json``: JSON values, with secrets replaced by ``********``.
 
-Secrets are found by their keys, at any depth (text/secret_names.py).
+Secrets are found by their keys, at any depth (remote/shared/text/secret_names.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from clusterddp.inventory.yaml_values import Opaque
 from clusterddp.remote.shared.text.redaction import HIDDEN
-from clusterddp.text.secret_names import is_secret
+from clusterddp.remote.shared.text.secret_names import is_secret
 
 
 def redacted(value: Any) -> Any:

@@ -21,8 +21,8 @@ from clusterddp.remote.shared.run.plan import BACKEND as PLUGIN
 from clusterddp.remote.shared.run.plan import PORT_PLACEHOLDER, NodePlan, Peer, StorePlan, plan_for_node
 from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.run.unplaced_plan import torch_release
+from clusterddp.remote.shared.text.secret_names import is_secret
 from clusterddp.text.folding import folded_names
-from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

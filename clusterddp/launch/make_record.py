@@ -13,7 +13,7 @@ import clusterddp
 from clusterddp.launch.options import RunOptions
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.text.redaction import HIDDEN
-from clusterddp.text.secret_names import is_secret
+from clusterddp.remote.shared.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -91,15 +91,15 @@ def find_shared_folders(
         each(hosts, lambda host: host.call("unmark", mark_request(host), timeout=MARK_TIMEOUT))
 
 
-def facts_of_host(host: Host, *, fresh: bool, packages: bool) -> Facts:
+def facts_of_host(host: Host, *, fresh: bool, packages: bool, timeout: float = FACTS_TIMEOUT) -> Facts:
     """One open host's facts; ``fresh`` as for ``probe``, ``packages`` lists the interpreter's packages too."""
-    return decode_facts(host, ask_facts(host, fresh=fresh, packages=packages))
+    return decode_facts(host, ask_facts(host, fresh=fresh, packages=packages, timeout=timeout))
 
 
-def ask_facts(host: Host, *, fresh: bool, packages: bool) -> Any:
+def ask_facts(host: Host, *, fresh: bool, packages: bool, timeout: float = FACTS_TIMEOUT) -> Any:
     """A host's raw answer to the ``facts`` operation, for ``decode_facts`` to decode."""
     request = FactsRequest(job=python_query(host.entry), fresh=fresh, packages=packages)
-    return host.call("facts", to_fields(request), timeout=FACTS_TIMEOUT)
+    return host.call("facts", to_fields(request), timeout=timeout)
 
 
 def decode_facts(host: Host, found: Any) -> Facts:

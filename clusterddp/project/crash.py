@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import shlex
 import sys
 import threading
@@ -20,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostsError
 from clusterddp.project.project import find, short_path
-from clusterddp.remote.shared.text.redaction import HIDDEN, Redaction
-from clusterddp.text.secret_names import is_secret
+from clusterddp.remote.shared.text.redaction import Redaction, hide_url_passwords
+from clusterddp.remote.shared.text.secret_names import is_secret, without_secret_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +33,6 @@ MAX_FILES = 20  # crash files kept
 MAX_SUMMARY = 300  # characters of an exception in a summary
 LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich", "jinja2")
 MIN_SECRET = 8  # characters; a shorter value in our environment is no secret, whatever its variable's name
-_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")  # in a URL
 _secrets: set[str] = set()
 _write_lock = threading.Lock()
 _files_by_trace: dict[str, Path] = {}  # a host's traceback → its crash file
@@ -93,7 +91,7 @@ def crash_text(error: BaseException, *, during: str = "", argv: Sequence[str] | 
     facts = {
         "clusterddp": version("clusterddp"),
         "during": during,
-        "command": shlex.join(["clusterddp", *_without_secret_words(sys.argv[1:] if argv is None else argv)]),
+        "command": shlex.join(["clusterddp", *without_secret_words(sys.argv[1:] if argv is None else argv)]),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "python": f"{platform.python_version()} on {platform.platform()}",
         "libraries": ", ".join(f"{name} {version(name)}" for name in LIBRARIES),
@@ -130,27 +128,13 @@ def host_traces(error: BaseException) -> Iterator[tuple[str, str]]:
 
 def without_secrets(text: str) -> str:
     """Return the text without the values of secrets that this process knows."""
+    return hide_url_passwords(Redaction(known_secrets(), least=1).text(text))
+
+
+def known_secrets() -> set[str]:
+    """Return the secret values that this process knows: those it was given, and of its environment by their names."""
     named = {value for name, value in os.environ.items() if len(value) >= MIN_SECRET and is_secret(name, value)}
-    return _PASSWORD.sub(rf"\1{HIDDEN}@", Redaction(_secrets | named, least=1).text(text))
-
-
-def _without_secret_words(words: Sequence[str]) -> Iterator[str]:
-    """Yield a command's words without values that are secret by their name, and without any of ``--env``."""
-    last = ""
-    for word in words:
-        option = "--env=" if word.startswith("--env=") else ""
-        name, equals, value = word.removeprefix(option).partition("=")
-        if equals and (option or last == "--env" or _is_secret(name, value)):
-            yield f"{option}{name}={HIDDEN}"
-        elif last.startswith("-") and last != "--secret" and not word.startswith("-") and _is_secret(last, word):
-            yield HIDDEN
-        else:
-            yield word
-        last = word
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return is_secret(name.strip("-").replace("-", "_"), value)
+    return _secrets | named
 
 
 def version(name: str) -> str:

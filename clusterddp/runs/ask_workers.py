@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.hosts.ask import reading_answer
+from clusterddp.hosts.ask import TIMEOUT, reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.processes.process_records import StacksRequest
 from clusterddp.remote.shared.processes.worker_stacks import parse_stacks
@@ -38,15 +38,22 @@ def each_spool(run: RunOnHosts, work: Callable[[Host, str], T]) -> list[Outcome[
 
 def take_stacks(run: RunOnHosts, ranks: Collection[int] | None = None) -> list[WorkerStack]:
     """Return the stacks of the workers with these ranks, or of all, by rank; the error of a host is shown."""
-    wanted = None if ranks is None else tuple(sorted(ranks))
-
-    def ask(host: Host, spool: str) -> list[WorkerStack]:
-        answer = host.call("stacks", to_fields(StacksRequest(spool=spool, ranks=wanted)))
-        with reading_answer(host.name):
-            return parse_stacks(host.name, answer)
-
-    outcomes = each_spool(run, ask)
+    outcomes = ask_stacks(run, ranks)
     for outcome in outcomes:
         if outcome.error:
             run.cluster.notify(f"no stacks: {outcome.error}")
     return sorted((stack for outcome in outcomes for stack in outcome.value or ()), key=lambda stack: stack.rank)
+
+
+def ask_stacks(
+    run: RunOnHosts, ranks: Collection[int] | None = None, timeout: float = TIMEOUT
+) -> list[Outcome[list[WorkerStack]]]:
+    """Return each host's stacks of its workers with these ranks, or of all, or its error."""
+    wanted = None if ranks is None else tuple(sorted(ranks))
+
+    def ask(host: Host, spool: str) -> list[WorkerStack]:
+        answer = host.call("stacks", to_fields(StacksRequest(spool=spool, ranks=wanted)), timeout=timeout)
+        with reading_answer(host.name):
+            return parse_stacks(host.name, answer)
+
+    return each_spool(run, ask)

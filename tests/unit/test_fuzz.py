@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, _parse
 from clusterddp.logs.incoming import check_frames
 from clusterddp.remote.probes import nvidia_smi_xml
 from clusterddp.remote.processes import trace_decoder
+from clusterddp.remote.shared.bundle.archive import Member, pack, unpack
 from clusterddp.remote.shared.cleanup.cleanup_records import (
     ActiveRun,
     CleanAnswer,
@@ -115,6 +117,12 @@ def waits(data: bytes) -> None:
     "".join(trace_decoder.read_waits(data)).encode()
 
 
+def archives(data: bytes) -> None:
+    for packed in (data, gzip.compress(data, 1)):
+        with contextlib.suppress(DamagedError):
+            unpack(packed)
+
+
 def known_hosts(data: bytes) -> None:
     known = _parse(Path("k"), data.decode(errors="replace"))
     for key in known:
@@ -148,6 +156,7 @@ def smi(data: bytes) -> None:
     nvidia_smi_xml.parse_usage(text)
 
 
+ARCHIVE = pack([Member("top/README.txt", b"what"), Member("top/hosts/gpu00/why.json", b"{}")], 7)
 LOG_LINES = [encode({**LINES})[4:] + b"ab\n", encode({"kind": "end"})[4:] + END]
 STACK = {"rank": 0, "local_rank": 0, "start": 0, "pid": 7, "state": "S", "wchan": "0", "why": ""}
 SPIED = [{"pid": 7, "os_thread_id": 7, "frames": [{"name": "step", "filename": "/w/train.py", "line": 5}]}]
@@ -175,6 +184,7 @@ DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Excep
     "stacks": (STACKS, stacks, (ValueError,)),
     "groups": (TRACES, groups, (DamagedError,)),
     "waits": ([json.dumps(COUNTERS).encode()], waits, (DamagedError,)),
+    "archives": ([ARCHIVE, gzip.decompress(ARCHIVE)], archives, ()),
     "known_hosts": ([KNOWN], known_hosts, (HostKeyError,)),
     "ssh_config": ([CONFIG], ssh_config, ()),
     "nvidia-smi": ([path.read_bytes() for path in RECORDED], smi, (ValueError,)),

@@ -60,6 +60,8 @@ SAID_BY = {
     "shell/": {"exec"},
     "discover/": {"discover"},
     "cli/attach.py": {"run"},
+    "cli/bundle_lines.py": {"run"},
+    "doctor/bundle/": {"doctor"},
     "cli/misplaced_options.py": {"run"},
     "cli/option_checks.py": {"run"},
     "cli/host_list.py": {"up"},

@@ -15,6 +15,7 @@ from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs,
 from clusterddp.cli.fix import fix_by_playbooks
 from clusterddp.cli.output import put, say
 from clusterddp.cli.progress import Progress
+from clusterddp.doctor.bundle.read_bundle import is_bundle, read_bundle
 from clusterddp.doctor.explain import explain
 from clusterddp.doctor.report_html import doctor_page
 from clusterddp.errors import EXIT_FAILED, UsageError
@@ -100,17 +101,21 @@ def _write_page(diagnosis: Diagnosis, path: Path) -> None:
 
 
 def _explain(path: Path, *, as_json: bool) -> int:
-    """Print the known messages in a log file, with cause and remedy; return the exit code."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        messages = explain(lines)
+    """Print the known messages in a log file, or in the outputs of a bundle; return the exit code."""
+    if is_bundle(path):
+        messages = read_bundle(path).explain()
+    else:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            messages = [("", message) for message in explain(lines)]
     if as_json:
-        click.echo(json.dumps([message.to_json() for message in messages], indent=1))
+        click.echo(json.dumps([{**message.to_json(), "member": name or None} for name, message in messages], indent=1))
         return 0
     if not messages:
         say(f"{path}: no known message in it")
-    for message in messages:
+    for name, message in messages:
         times = f" ({message.count} times)" if message.count > 1 else ""
-        put(f"{path}:{message.line}: {message.known.name}{times}: {message.known.cause}")
+        place = f"{path}:{name}" if name else str(path)
+        put(f"{place}:{message.line}: {message.known.name}{times}: {message.known.cause}")
         put(f"    {message.text}")
         put(f"    fix: {message.known.remedy}")
         if message.known.check:

@@ -46,6 +46,7 @@ class TerminalOptions:
     result: str | None
     timeline: str | None
     notify: str | None
+    bundle: bool
     dry_run: bool
 
     @property
@@ -95,7 +96,14 @@ def _start(cluster: Cluster, options: RunOptions, terminal: TerminalOptions) -> 
                 target = "" if run.notified else terminal.notify or ""
                 with contextlib.closing(Notifier(target, run.id, run.record)) as notifier:
                     return attach(
-                        cluster, run, progress, terminal.display, grace=options.grace, result=result, notifier=notifier
+                        cluster,
+                        run,
+                        progress,
+                        terminal.display,
+                        grace=options.grace,
+                        result=result,
+                        notifier=notifier,
+                        bundle=terminal.bundle,
                     )
     except KeyboardInterrupt as interrupt:
         if cluster.launched is None:
@@ -119,6 +127,8 @@ def _refuse_contradictions(run_values: Mapping[str, Any], terminal: TerminalOpti
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
     if terminal.detach and run_values.get("on_disconnect") == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
+    if terminal.detach and terminal.bundle:
+        raise UsageError("--bundle with --detach: nothing here sees it fail", remedy="leave one out")
     # CLUSTERDDP_NOTIFY is for the runs followed
     if terminal.detach and _is_typed("notify") and not option_checks.is_url(terminal.notify or ""):
         raise UsageError(

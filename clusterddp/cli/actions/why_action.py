@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from clusterddp.cli.output import say
 from clusterddp.cli.session import open_cluster
+from clusterddp.doctor.bundle.read_bundle import names_file, read_bundle
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from clusterddp.runs.why import Why
 
 
 def act(inventory: Path | None, limit: str | None, run: str | None, *, as_json: bool) -> int:
-    """Explain the run; return 0 wherever there is an answer."""
+    """Explain the run, or what a bundle says of one; return 0 wherever there is an answer."""
+    if run and names_file(run):
+        return _print(read_bundle(Path(run)).why(), as_json=as_json)
     with open_cluster(inventory, limit) as cluster:
         view = cluster.find_view(run)
         why = cluster.attach(view).why(view)
+    return _print(why, as_json=as_json)
+
+
+def _print(why: Why, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(why.to_json(), indent=1))
         return 0

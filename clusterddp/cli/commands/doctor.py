@@ -50,7 +50,7 @@ from clusterddp.launch.options import option_values
     "--explain",
     metavar="LOGFILE",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-    help="Say what the known messages in a log mean, and run no check.",
+    help="Say what the known messages in a log, or a bundle, mean, and run no check.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
 def command() -> None:

@@ -43,6 +43,7 @@ from clusterddp.cli.run_options import run_options
     metavar="CMD|URL",
     help="Tell a URL how the run fares, or a command here while this follows it.",
 )
+@click.option("--bundle", is_flag=True, help="If it fails, write all that it and its hosts tell into one file.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, as commands; start nothing.")
 @run_options("module", before="again")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")

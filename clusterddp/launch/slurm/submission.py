@@ -22,9 +22,9 @@ from clusterddp.launch.slurm.refused_options import refuse_ignored
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.slurm.job_record import SlurmJob, index_of
 from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.text.secret_names import is_secret
 from clusterddp.remote.shared.workdir.workdir_names import FRESH
 from clusterddp.sync.project_files.project_tree import scan
-from clusterddp.text.secret_names import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

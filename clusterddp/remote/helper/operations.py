@@ -39,6 +39,7 @@ TABLE = {
     "claim": "supervisor.start:claim",
     "stop": "processes.stop:stop",
     "runs": "supervisor.status_operation:runs",
+    "bundle": "supervisor.node_bundle:bundle",
     "stacks": "processes.stacks:stacks",
     "traces": "processes.traces:traces",
     "pace": "supervisor.pace_operation:pace",

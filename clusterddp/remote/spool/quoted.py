@@ -12,8 +12,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
-from ..shared.run.plan import AGENT_LOG, SECRETS
+from ..shared.run.plan import SECRETS
 from ..system.bootstrap import read_json, write_private
+from ..system.small_files import open_regular_in
 
 if TYPE_CHECKING:
     from ..shared.text.redaction import Redaction
@@ -42,14 +43,28 @@ def redaction_of(spool: str) -> "Redaction":
 
 
 def output_end(spool: str, name: str, limit: int) -> str:
-    """The last ``limit`` bytes of ``logs/<name>`` as text without secrets; empty if the file is missing."""
+    """The last ``limit`` bytes of ``logs/<name>``, or as many as may be quoted, as text without secrets.
+
+    Empty if the file is missing.
+    """
     redaction = redaction_of(spool)
     if redaction.forms:
-        return _redacted_end(spool, name, redaction)[-limit:]
+        return _redacted_end(spool, name, redaction, max(limit, MAX_QUOTED))[-limit:]
+    limit = quotable(spool, limit)
+    redacted, _ = file_end(os.path.join(spool, QUOTED, name), limit)
+    return redacted or file_end(os.path.join(spool, "logs", name), limit)[0]
+
+
+def quotable(spool: str, limit: int) -> int:
+    """How many of the last ``limit`` bytes of an output file may be quoted.
+
+    After the end of a run that had secrets, these are MAX_QUOTED: no more was compared with them, or nothing at all.
+    """
+    if redaction_of(spool).forms:
+        return limit
     if os.path.exists(os.path.join(spool, QUOTING)):
-        return ""
-    redacted, _ = _file_end(os.path.join(spool, QUOTED, name), limit)
-    return redacted or _file_end(os.path.join(spool, "logs", name), limit)[0]
+        return 0
+    return min(limit, MAX_QUOTED) if os.path.exists(os.path.join(spool, QUOTED)) else limit
 
 
 def exception_record(spool: str, key: str) -> Any:
@@ -104,19 +119,19 @@ def _redact_quotes(spool: str, redaction: "Redaction") -> None:
     for path in _files(os.path.join(spool, "logs")):
         name = os.path.basename(path)
         redacted = _redacted_end(spool, name, redaction)
-        if (name.endswith(".err") or name == AGENT_LOG) and redacted != _file_end(path, MAX_QUOTED)[0]:
+        if name.endswith((".out", ".err")) and redacted != file_end(path, MAX_QUOTED)[0]:
             write_private(os.path.join(spool, QUOTING, name), redacted.encode("utf-8", "replace"), durable=False)
 
 
-def _redacted_end(spool: str, name: str, redaction: "Redaction") -> str:
-    text, is_whole = _file_end(os.path.join(spool, "logs", name), MAX_QUOTED)
+def _redacted_end(spool: str, name: str, redaction: "Redaction", limit: int = MAX_QUOTED) -> str:
+    text, is_whole = file_end(os.path.join(spool, "logs", name), limit)
     return redaction.text(text, begins=is_whole)
 
 
-def _file_end(path: str, limit: int) -> Tuple[str, bool]:
-    """The last ``limit`` bytes of a file as text, and whether they are all of it."""
+def file_end(path: str, limit: int) -> Tuple[str, bool]:
+    """The last ``limit`` bytes of a file as text, and whether they are all of it; no link is followed."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=open_regular_in) as stream:
             size = os.fstat(stream.fileno()).st_size
             stream.seek(max(0, size - limit))
             return stream.read(limit).decode(errors="replace"), size <= limit

@@ -23,6 +23,15 @@ def sorted_names(folder: str) -> List[str]:
         return []
 
 
+def open_regular_in(path: str, flags: int) -> int:
+    """Open, as an ``opener``, a file as ``open_regular`` does, in a folder that is no link either; raises OSError."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return open_regular("/proc/self/fd/%d/%s" % (folder, os.path.basename(path)), flags)
+    finally:
+        os.close(folder)
+
+
 def open_regular(path: Union[str, bytes], flags: int) -> int:
     """Open, as an ``opener``, a file that others may have put there: follow no link, and do not block on a pipe.
 

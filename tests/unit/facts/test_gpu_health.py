@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.facts.read_facts import read_answer
-from clusterddp.remote.probes import gpu_health, xids
+from clusterddp.remote.probes import gpu_health
 from clusterddp.remote.shared.probes.gpu_records import GpuHealth
 from clusterddp.remote.system import nvidia_smi
 from tests.unit.operation import run_operation
@@ -84,13 +83,3 @@ def test_links_that_take_too_long_are_not_known(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(nvidia_smi, "TIMEOUT", 5.0)
     told = read_answer(GpuHealth, "here", run_operation(gpu_health.gpu_health, {"devices": 0, "job": {}}))
     assert (told.error, told.links_error) == (None, "nvidia-smi did not answer within 5 s")
-
-
-def test_records_of_the_kernels_ring_have_their_time() -> None:
-    now = time.time()
-    record = b"6,1234,5000000,-;NVRM: Xid (PCI:0000:07:00): 79, pid=1\n SUBSYSTEM=pci\n"
-    found = xids._message(record, now - 60)
-    assert found is not None
-    assert found[0] == pytest.approx(now - 55)
-    assert found[1] == "NVRM: Xid (PCI:0000:07:00): 79, pid=1"
-    assert xids._message(b"no record", 0.0) is None

@@ -30,6 +30,7 @@ OF_A_TERMINAL = {
     "fold",
     "result",
     "timeline",
+    "bundle",
     "dry_run",
     "join",
     "env_file",

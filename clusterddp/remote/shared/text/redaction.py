@@ -18,6 +18,7 @@ MIN_SECRET = 6  # letters of a value, or of a line of one: a shorter one occurs 
 MIN_PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text; shorter ones stay
 ELLIPSIS = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
 MAX_ELLIPSES = 200  # most that are examined; a text of ours has one or two
+_URL_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -71,6 +72,11 @@ class Redaction:
         if isinstance(value, dict):
             return {name: self.value(entry, longest) for name, entry in value.items()}
         return [self.value(entry, longest) for entry in value] if isinstance(value, list) else value
+
+
+def hide_url_passwords(text: str) -> str:
+    """The text without the passwords of users in URLs (``https://user:password@host``)."""
+    return _URL_PASSWORD.sub(r"\1%s@" % HIDDEN, text)
 
 
 def _searched_parts(value: str, least: int) -> Iterator[str]:

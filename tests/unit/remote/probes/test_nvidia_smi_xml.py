@@ -111,10 +111,6 @@ def test_a_log_full_of_kinds_of_xids_stays_small() -> None:
     assert len(xids.collect(lines * 2, 0.0)) == xids.MAX_KINDS
 
 
-def test_a_ring_that_may_not_be_read_is_none(tmp_path: Path) -> None:
-    assert xids.read_ring(str(tmp_path / "none")) is None
-
-
 def program(folder: Path, text: str) -> None:
     path = folder / "journalctl"
     path.write_text(f"#!/bin/sh\n{text}\n")

@@ -1,0 +1,217 @@
+"""Ask all hosts of a run at once for their parts of its bundle: records, outputs, facts, GPUs, traces, stacks."""
+
+from __future__ import annotations
+
+import base64
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from clusterddp.checks.needs import GPU_HEALTH
+from clusterddp.doctor.bundle.contents import EVERYTHING
+from clusterddp.errors import UnreachableError
+from clusterddp.hosts.ask import ask, reading_answer
+from clusterddp.hosts.fanout import each
+from clusterddp.probe.dial_hosts import facts_of_host
+from clusterddp.probe.gather import ask_hosts
+from clusterddp.remote.shared.bundle.archive import unpack
+from clusterddp.remote.shared.bundle.bundle_records import INDEX, BundleAnswer, BundleIndex, BundleRequest
+from clusterddp.remote.shared.processes.worker_stacks import group_stacks
+from clusterddp.remote.shared.schema.record import parse_record, read_record, to_fields
+from clusterddp.remote.shared.text.secret_names import hide_named
+from clusterddp.runs.ask_workers import ask_stacks
+from clusterddp.runs.why import look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.doctor.bundle.contents import Contents
+    from clusterddp.facts.host import Facts
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.remote.shared.bundle.archive import Member
+    from clusterddp.remote.shared.probes.gpu_records import GpuHealth
+    from clusterddp.remote.shared.processes.worker_stacks import StackFrame, WorkerStack
+    from clusterddp.runs.run import Run
+
+ROOM, MOST_ROOM, LEAST_ROOM = (
+    12 << 20,
+    3 << 19,
+    64 << 10,
+)  # bytes of output: of all hosts; of one host, at most, at least
+_BY_NAME = ("environment", "settings", "folder_variables")  # of the facts: variables; packages have names, too
+LONGEST_HOST = 80  # letters of a host's name as a folder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One host's part of the run; fanout's ``each`` needs the name."""
+
+    name: str
+    spools: tuple[str, ...]  # of its attempts, the newest first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostArchive:
+    """What a host sent of its spools."""
+
+    members: tuple[Member, ...]
+    index: BundleIndex
+    hidden: tuple[str, ...]  # secret values to strike out of everything else
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MachineState:
+    """A host's facts and GPUs; ``error``: why its GPUs are not known."""
+
+    facts: Facts
+    gpus: GpuHealth | None
+    error: str
+
+
+def parts_of(run: Run) -> list[Part]:
+    """Return the run's hosts that have files of it."""
+    spools: dict[str, list[str]] = {}
+    for attempt in sorted({run.attempt, *run.attempts}, reverse=True):
+        for host, spool in (run.attempts.get(attempt) or run.spools).items():
+            spools.setdefault(host, []).extend([spool] if spool else [])
+    return [Part(name=host, spools=tuple(folders)) for host, folders in spools.items() if folders]
+
+
+def add_hosts(contents: Contents, run: Run, *, live: bool, seconds: float) -> set[str]:
+    """Add what each host has, all asked at once; return secret values that the hosts name.
+
+    ``live``: its workers run, so that they can be asked. ``seconds``: how long it may take.
+    """
+    deadline = time.monotonic() + seconds
+    parts, names = parts_of(run), folder_names(run.hosts)
+    lack_hosts(contents, run, parts)
+    room = max(LEAST_ROOM, min(MOST_ROOM, ROOM // max(1, len(parts))))
+    pool = ThreadPoolExecutor(2)
+    try:
+        machines = pool.submit(each, parts, lambda part: _machine(_open(run, part, live=live), part, deadline))
+        archives = pool.submit(each, parts, lambda part: _archive(_open(run, part, live=live), part, room, deadline))
+        if live:
+            add_workers(contents, run, names, deadline)
+        hidden = add_archives(contents, archives.result(), names)
+        add_machines(contents, machines.result(), names)
+    finally:  # after Ctrl-C do not wait for hosts that may never answer
+        pool.shutdown(wait=False, cancel_futures=True)
+    return hidden
+
+
+def lack_hosts(contents: Contents, run: Run, parts: Iterable[Part]) -> None:
+    """Note which hosts of the run have no part in the bundle."""
+    asked = {part.name for part in parts}
+    for name in sorted(run.hosts - asked):
+        took_part = name in run.spools or name in run.record.hosts
+        contents.lack(EVERYTHING, "it does not answer" if took_part else "it has no files of this run", name)
+
+
+def folder_names(hosts: Iterable[str]) -> dict[str, str]:
+    """Return a folder's name for each host, of plain letters alone, no two alike."""
+    names: dict[str, str] = {}
+    for number, host in enumerate(sorted(hosts)):
+        name = quote(host, safe="").lstrip(".")[:LONGEST_HOST]
+        names[host] = name if name and name not in names.values() else f"{name}~{number}"
+    return names
+
+
+def _open(run: Run, part: Part, *, live: bool) -> Host:
+    """Return a connection to the host of a live run itself; of one that is over, to whoever has its files."""
+    return run.cluster.launcher_of(run.record).host(run.cluster, run.id, part.name) if live else run.reader(part.name)
+
+
+def _left(deadline: float) -> float:
+    return max(1.0, deadline - time.monotonic())
+
+
+def _archive(host: Host, part: Part, room: int, deadline: float) -> HostArchive:
+    request = BundleRequest(part.spools, room, host.name == part.name)
+    answer = ask(host, "bundle", request, BundleAnswer, timeout=_left(deadline))
+    with reading_answer(host.name):
+        members = unpack(base64.b64decode(answer.archive, validate=True))
+        index = next(member.body for member in members if member.name == INDEX)
+        described = parse_record(index, lambda data: read_record(BundleIndex, data, "index"))
+    others = tuple(member for member in members if member.name != INDEX)
+    return HostArchive(members=others, index=described, hidden=answer.hidden)
+
+
+def add_archives(contents: Contents, archives: Iterable[Outcome[HostArchive]], names: dict[str, str]) -> set[str]:
+    """Add the hosts' records and outputs."""
+    hidden: set[str] = set()
+    for outcome in archives:
+        if outcome.value is None:
+            contents.lack("records, outputs, kernel messages", outcome.reason, outcome.name)
+            continue
+        hidden.update(outcome.value.hidden)
+        described = {part.name: part for part in outcome.value.index.parts}
+        for member in outcome.value.members:
+            part = described.get(member.name)
+            name = f"hosts/{names[outcome.name]}/{member.name}"
+            text = member.body.decode(errors="replace")
+            contents.add(name, part.what if part else "", text, part.note if part else "")
+        for what, why in outcome.value.index.missing:
+            contents.lack(what, why, outcome.name)
+    return hidden
+
+
+def _machine(host: Host, part: Part, deadline: float) -> MachineState:
+    """Return a host's facts, and the state of its GPUs with their Xids, as the doctor asks for them."""
+    if host.name != part.name:
+        raise UnreachableError(part.name, f"the run is over, and {host.name} has its files but is another machine")
+    facts = facts_of_host(host, fresh=False, packages=True, timeout=_left(deadline))
+    gpus = ask_hosts(replace(GPU_HEALTH, timeout=_left(deadline)), [host], {host.name: facts})[0]
+    return MachineState(facts=facts, gpus=gpus.value, error=gpus.reason)
+
+
+def add_machines(contents: Contents, machines: Iterable[Outcome[MachineState]], names: dict[str, str]) -> None:
+    """Add the hosts' facts and GPUs."""
+    for outcome in machines:
+        folder, state = f"hosts/{names[outcome.name]}", outcome.value
+        if state is None:
+            contents.lack("facts, GPUs", outcome.reason, outcome.name)
+            continue
+        facts = asdict(state.facts)
+        facts.update((name, hide_named(facts[name])) for name in _BY_NAME)
+        contents.add_json(f"{folder}/facts.json", "the machine, its Python and packages", facts)
+        if state.gpus is None or state.gpus.reason:
+            contents.lack("gpu-health.json", state.gpus.reason if state.gpus else state.error, outcome.name)
+        else:
+            health = to_fields(state.gpus)
+            contents.add_json(f"{folder}/gpu-health.json", "the doctor's look at its GPUs, with Xids", health)
+
+
+def add_workers(contents: Contents, run: Run, names: dict[str, str], deadline: float) -> None:
+    """Add what live workers do: their operations, and after that the stacks of all, which may wake one up."""
+    traces, reasons = look(run)
+    for host, found in traces.items():
+        value = [to_fields(trace) for trace in found]
+        contents.add_json(f"hosts/{names[host]}/traces.json", "its ranks' last collective operations", value)
+    for reason in reasons:
+        contents.lack("traces.json", reason)
+    outcomes = ask_stacks(run, timeout=_left(deadline))
+    stacks = sorted((one for outcome in outcomes for one in outcome.value or ()), key=lambda stack: stack.rank)
+    if stacks:
+        contents.add("stacks.txt", "the Python stacks of all ranks, equal ones once", stacks_text(stacks))
+    for outcome in outcomes:
+        if outcome.error:
+            contents.lack("stacks", outcome.reason, outcome.name)
+
+
+def stacks_text(stacks: Iterable[WorkerStack]) -> str:
+    """Write the stacks: for each group of equal ones whose they are, then the calls, the innermost last."""
+    lines = []
+    for group in group_stacks(list(stacks)):
+        first = group.workers[0]
+        lines += [str(group), *(_call(frame) for frame in first.frames)]
+        for number, thread in enumerate(first.threads, 1):
+            lines += [f"    thread {number}", *(f"  {_call(frame)}" for frame in thread)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _call(frame: StackFrame) -> str:
+    return f"    {frame.file}:{frame.line} in {frame.function}"
