@@ -15,6 +15,7 @@ from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
+from clusterddp.launch.stall_limit import with_stall
 from clusterddp.probe.gather import survey_network
 from clusterddp.remote.shared.run.node_env import THREADS, Node
 from clusterddp.remote.shared.run.unplaced_plan import choose_backend
@@ -116,7 +117,8 @@ def prepare(
 
 
 def read_options(prep: Preparation) -> None:
-    """Choose the checks, and find the script: what may be wrong in them is found before any host is asked."""
+    """Choose checks and stall guard, find the script: what may be wrong in them is found before any host is asked."""
+    prep.options = with_stall(prep.options, [host.entry for host in prep.hosts])
     prep.checks = preflight.choose_checks(prep.options)
     prep.script = script_of(prep.options, prep.project)
 

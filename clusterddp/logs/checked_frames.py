@@ -40,6 +40,13 @@ class WorkersExited:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunStalled:
+    """The stall guard has found the run hung so many times so far."""
+
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class End:
     """The stream is complete; ``ended`` is the host's exit record, None while the run goes on."""
 
@@ -93,4 +100,4 @@ class Lines(NamedTuple):
             begin += size
 
 
-LogFrame = LogHeader | CaughtUp | WorkersStarted | WorkersExited | Lines | End
+LogFrame = LogHeader | CaughtUp | WorkersStarted | WorkersExited | RunStalled | Lines | End

@@ -17,6 +17,7 @@ from clusterddp.logs.checked_frames import (
     Lines,
     LogFrame,
     LogHeader,
+    RunStalled,
     WorkersExited,
     WorkersStarted,
 )
@@ -79,6 +80,8 @@ def read_frame(frame: Frame) -> LogFrame:
         return WorkersStarted(start=fields.number("began", _MAX_START))
     if fields.given("exited"):
         return WorkersExited(count=fields.number("exited", _MAX_RANK))
+    if fields.given("stalled"):
+        return RunStalled(count=fields.number("stalled", _MAX_RANK))
     return _lines(fields, frame.body)
 
 

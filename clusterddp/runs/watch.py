@@ -1,4 +1,4 @@
-"""Watch a followed run in the background: report restarts of its workers with the reason, and silence of all ranks."""
+"""Watch a followed run in the background: report restarts with the reason, stalls, and silence of all ranks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
-from clusterddp.logs.checked_frames import Lines, LogHeader, WorkersStarted
+from clusterddp.logs.checked_frames import Lines, LogHeader, RunStalled, WorkersStarted
 from clusterddp.logs.merge import FrameArrived, StreamBroken
 from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import SILENCE_LIMIT, clock_time
 from clusterddp.runs.restarts import explain_round, rounds_of
-from clusterddp.runs.view.notices import replication_notices
+from clusterddp.runs.view.notices import replication_notices, stall_lines
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ FINAL_TIMEOUT = 5.0  # seconds for the last reports when the run has ended
 class RunWatch:
     """Reports events of one run while the context lasts.
 
-    ``tell`` receives an event name (``restarted``, ``carried``, ``silent``) and a line, in the watch's own thread.
+    ``tell`` receives an event name (``restarted``, ``carried``, ``stalled``, ``silent``) and a line, in the watch's own
+    thread.
     ``silence`` is the seconds without output of any rank after which that is reported, once; 0: never.
     """
 
@@ -53,8 +54,9 @@ class RunWatch:
         self._reported: dict[int, int] = {}  # attempt → the newest round already reported
         self._last_output = time.monotonic()  # when a worker last printed something
         self._silent = False  # the silence has been reported
+        self._stalls: set[str] = set()  # lines already shown about stalls
         self._broken: set[str] = set()  # hosts that may not answer
-        self._restarted = self._exited = self._closed = False
+        self._stalled = self._restarted = self._exited = self._closed = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -80,6 +82,9 @@ class RunWatch:
             if isinstance(frame, LogHeader) and frame.attempt != self._attempt:
                 self._attempt = frame.attempt
                 self._starts.clear()
+            if isinstance(frame, RunStalled):
+                self._stalled = True
+                self._wake.set()
             start = _start_number(frame)
             if start > self._starts.get(event.host, 0):
                 self._starts[event.host] = start
@@ -102,6 +107,9 @@ class RunWatch:
             else:
                 self._report_silence()
             self._wake.clear()
+            if self._stalled:
+                self._stalled = False
+                self._report_stalls()
             if self._restarted:
                 self._restarted = False
                 self._report_rounds()
@@ -130,6 +138,14 @@ class RunWatch:
             self._wake.wait(POLL_INTERVAL)
             if not self._exited:
                 self._wake.clear()
+
+    def _report_stalls(self) -> None:
+        """Report each stall once that the hosts have found since this began to watch; each host records all of them."""
+        view = self._query_view()
+        for line in stall_lines(view.nodes, self._began_ns) if view else ():
+            if line not in self._stalls:
+                self._stalls.add(line)
+                self._tell("stalled", line)
 
     def _log_start_events(self) -> None:
         """Once the workers run, log the ``_DEBUG_EVENTS``: what was preloaded, or why the fork server was not used."""

@@ -21,6 +21,7 @@ from clusterddp.inventory.variables.reader import (
     whole_number,
 )
 from clusterddp.inventory.yaml_values import plain
+from clusterddp.remote.shared.run.run_settings import MIN_STALL
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
@@ -173,6 +174,17 @@ def warm(setting: Setting) -> float:
         return duration(setting.value)
     except UsageError:
         refuse_value(setting, "a duration", "write it as 90s, 15m or 2h; 0 for none")
+
+
+def stall(setting: Setting) -> float:
+    """How many seconds a run may hang; 0 for no stall guard."""
+    try:
+        seconds = duration(setting.value)
+    except UsageError:
+        seconds = -1.0
+    if seconds and seconds < MIN_STALL:
+        refuse_value(setting, f"a duration of at least {MIN_STALL:g} s", "write it as 10m or 1h; 0 for no stall guard")
+    return seconds
 
 
 def preload(setting: Setting) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ class HostEntry:
     fork_server: bool = variable("clusterddp_fork_server", readers.flag, default=True, of_job="nodes")
     # Whether a worker has a server that says which collective operations it is in.
     comm_trace: bool = variable("clusterddp_comm_trace", readers.flag, default=True, of_job="nodes")
+    # Seconds for which ranks hang until a run's hosts report it; 0: they do not look.
+    stall: float = variable("clusterddp_stall", readers.stall, default=0.0, of_job="nodes")
     # Seconds that a process which has imported torch waits for the next run; 0: there is none.
     warm: float = variable("clusterddp_warm", readers.warm, default=WARM)
     # Packages that the fork server and the warm server import besides torch.

@@ -126,6 +126,25 @@ class RunOptions:
         help="Start the job again where a host is lost, so often (0).",
         doc="How often the job is started again, as the next attempt, after hosts or agents are lost.",
     )
+    stall: float | None = option(
+        values.stall,
+        default=None,
+        accepts="float | str | None",
+        metavar="D",
+        setting=True,
+        help="Let the hosts find out that ranks hang in a collective for so long.",
+        doc=(
+            "Seconds, or a duration from ``10s``, for which ranks hang until the hosts do what ``on_stall`` says; 0: "
+            "they do not look. None leaves it to the inventory."
+        ),
+    )
+    on_stall: str = option(
+        values.Choice("report", "restart", "stop"),
+        default="report",
+        setting=True,
+        help="Then report it (default), restart the workers, or stop the run.",
+        doc="``report`` a stall, ``restart`` the workers too (one of ``max_restarts``), or ``stop`` the run.",
+    )
     on_disconnect: str = option(
         values.Choice("keep", "stop"),
         default="keep",
@@ -278,6 +297,7 @@ class RunOptions:
             object.__setattr__(self, name, values.read(name, declared.read, value))
         if self.rdzv_backend == "static":
             self._check_static()
+        self._check_stall()
 
     def _check_static(self) -> None:
         """Refuse options that a static rendezvous cannot honour; raises UsageError."""
@@ -291,6 +311,18 @@ class RunOptions:
                 f"--max-restarts {self.max_restarts}: under static each host would start again alone, with what its"
                 " store holds of the round before",
                 remedy="leave out --rdzv-backend, or take --relaunch",
+            )
+
+    def _check_stall(self) -> None:
+        """Refuse a stall guard that could not see or do what is asked; raises UsageError."""
+        if self.stall and self.no_comm_trace:
+            raise UsageError(
+                "--stall with --no-comm-trace: nobody can tell then whether workers hang",
+                remedy="leave out one of the two",
+            )
+        if self.on_stall == "restart" and not self.max_restarts:
+            raise UsageError(
+                "--on-stall restart: no restart is allowed", remedy="give --max-restarts N too, or --on-stall stop"
             )
 
     @property

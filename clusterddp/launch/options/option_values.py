@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.run.node_env import STALE_VARIABLES
+from clusterddp.remote.shared.run.run_settings import MIN_STALL
 from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
 from clusterddp.text.units import duration, parse_size, shown
 
@@ -157,6 +158,17 @@ def checked(check: Callable[[str], object]) -> Callable[[Any], str]:
 def limit(value: Any) -> float:
     """Accept a duration other than 0."""
     return duration(value, positive=True)
+
+
+def stall(value: Any) -> float:
+    """Accept a duration that is long enough to prove a hang, or 0."""
+    seconds = duration(value)
+    if 0 < seconds < MIN_STALL:
+        raise UsageError(
+            f"{shown(value)} is too short to tell a hang from a slow step",
+            remedy=f"write {MIN_STALL:g}s or more, or 0 for no stall guard",
+        )
+    return seconds
 
 
 def size(value: Any) -> int:

@@ -23,6 +23,8 @@ class RunKeywords(TypedDict, total=False):
     grace: float | str
     max_restarts: int
     relaunch: int
+    stall: float | str | None
+    on_stall: str
     on_disconnect: str
     sync_limit: int | str | None
     spread: str

@@ -19,6 +19,7 @@ from clusterddp.launch.slurm.client.login_host import login_entry
 from clusterddp.launch.slurm.client.states import MANAGER, NAME
 from clusterddp.launch.slurm.embedded_code import EmbeddedCode, embed_code, refuse_shared_folder_options
 from clusterddp.launch.slurm.refused_options import refuse_ignored
+from clusterddp.launch.stall_limit import with_stall
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.slurm.job_record import SlurmJob, index_of
 from clusterddp.remote.shared.text.counted import counted
@@ -82,6 +83,7 @@ def _submission(
     inside: str,
 ) -> Submission:
     check_script(options, project)
+    options = with_stall(options, [settings_of(inventory)])
     runs = array_ids(options.array) if options.array else {}
     request = replace(slurm_request(inventory, options), inside=inside, array=options.array or "", runs=runs)
     settings = settings_of(inventory)

@@ -28,6 +28,7 @@ from typing import NamedTuple, Optional, Tuple, Union
 from ..system.clock import boot_clock
 from . import messages
 from .contact import NEVER, Echoes
+from .message_fields import NONCE_DIGITS
 from .messages import Accept, Ask, Call, Hello, Message, PartEnded, Redirect
 
 PROTOCOL = "clusterddp run control 3"
@@ -69,7 +70,7 @@ class PeerConnection:
         self.secret = secret
         self.target = target
         self.address = address
-        self.nonce = os.urandom(messages.NONCE_DIGITS // 2).hex()
+        self.nonce = os.urandom(NONCE_DIGITS // 2).hex()
         self.their_nonce = ""
         self.member: Optional[int] = None  # the other side's member index, once proved
         self.refused = False  # whether the connection was refused: nothing listens there any more

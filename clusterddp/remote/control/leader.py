@@ -20,6 +20,7 @@ from ..system.clock import boot_clock
 from .connection import Address, PeerConnection, ProtocolError, Secret
 from .control_events import Event, Lost, MemberJoined, MessageReceived, NodeDone
 from .heartbeats import Heartbeats
+from .look_messages import LookPart, LookRequest, StallNotice
 from .messages import (
     Accept,
     AttemptDecision,
@@ -36,7 +37,8 @@ from .messages import (
     VerdictPart,
 )  # fmt: skip
 
-FROM_LEADER, TO_LEADER = (StatusTable, VerdictPart), (StatusMessage, EndMessage)
+FROM_LEADER = (StatusTable, VerdictPart, LookRequest, StallNotice)
+TO_LEADER = (StatusMessage, EndMessage, LookPart)
 SILENCE_TIMEOUT = 2.5  # seconds without a message after which a connection is dropped
 SILENCE_TIMEOUT_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
 CONTACT_VALID = 3.0  # seconds after the last contact with a majority in which a leader may make decisions

@@ -8,13 +8,11 @@ error.
 
 import enum
 import json
-import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 from ..shared.names.ip_address import is_address
 from ..shared.schema.fields import DamagedError, Fields
 from ..shared.schema.record import (
-    Reader,
     checked,
     field,
     many,
@@ -25,20 +23,30 @@ from ..shared.schema.record import (
     record,
     to_fields,
 )
-from ..shared.text.shortening import cut_in_the_middle
 from ..shared.verdict.node_end import NodeEnd
 from ..shared.wire.frames import parse_json
-
-MAX_NODES = 4096
-MAX_ATTEMPTS = 1_000_000
-MAX_CAUSE = 300  # characters of a node's cause of failure
-MAX_REASON = 1000  # characters of a reason, which may name many hosts
-MAX_TABLE_PART = 48 * 1024  # bytes of a table's part; a single row is far smaller
-MAX_ROW_OVERHEAD = 60  # bytes of a table's row besides its status: the member, the age, names and punctuation
-MAX_VERDICT_PART = 24 * 1024  # characters of a verdict's part; JSON may escape each to two
-MAX_PARTS = 1024  # of a verdict
-MAX_NAME = 255  # characters of a host's name or address
-NONCE_DIGITS, PROOF_DIGITS = 32, 64  # hexadecimal digits
+from .look_messages import LookPart, LookRequest, StallNotice
+from .message_fields import (
+    ATTEMPT,
+    COUNT,
+    MAX_CAUSE,
+    MAX_NAME,
+    MAX_NODES,
+    MAX_PARTS,
+    MAX_REASON,
+    MAX_ROW_OVERHEAD,
+    MAX_TABLE_PART,
+    MAX_VERDICT_PART,
+    MEMBER,
+    NONCE,
+    PORT,
+    PROOF,
+    cut,
+    host_name,
+    member_indexes,
+    number_in,
+    text_up_to,
+)
 
 
 class NodeState(enum.Enum):
@@ -50,57 +58,18 @@ class NodeState(enum.Enum):
     STANDBY = "standby"  # it takes no part, but may in a later attempt
 
 
-def _text_up_to(limit: int) -> Reader[str]:
-    """Return a reader of a text of at most ``limit`` characters, without NUL and lone surrogates."""
-    return checked(lambda text: text == cut(text, limit), "a text of up to %d" % limit)
-
-
-def _host(known: Fields, name: str) -> str:
-    """Read a host's name as a node's plan may hold it."""
-    known.filename(name)
-    return _text_up_to(MAX_NAME)(known, name)
-
-
-def _digits(count: int) -> Reader[str]:
-    return checked(re.compile("[0-9a-f]{%d}" % count).fullmatch, "%d hexadecimal digits" % count)
-
-
-def _number(minimum: int, maximum: int) -> Reader[int]:
-    def read(known: Fields, name: str) -> int:
-        value = known.number(name, maximum)
-        if value < minimum:
-            raise known.wrong(name, value, "at least %d" % minimum)
-        return value
-
-    return read
-
-
-def _members(known: Fields, name: str) -> Tuple[int, ...]:
-    members = known.numbers(name)
-    if len(set(members)) < len(members) or max(members, default=0) >= MAX_NODES:
-        raise known.wrong(name, members, "member indexes, each once")
-    return members
-
-
 def _state(known: Fields, name: str) -> NodeState:
     return NodeState(known.check(name, {state.value for state in NodeState}.__contains__, "a node's state"))
-
-
-_MEMBER = _number(0, MAX_NODES - 1)
-_ATTEMPT = _number(1, MAX_ATTEMPTS)
-_PORT = _number(0, 65535)
-_COUNT = _number(0, 1 << 53)
-_NONCE, _PROOF = _digits(NONCE_DIGITS), _digits(PROOF_DIGITS)
 
 
 @record
 class Joined(NamedTuple):
     """What the other nodes need to know of a host that joined after the start."""
 
-    host: str = field(_host)
+    host: str = field(host_name)
     address: str = field(checked(is_address, "an IP address"))
-    nproc: int = field(_number(1, MAX_NODES))
-    control: int = field(_number(1, 65535))  # its port for run control
+    nproc: int = field(number_in(1, MAX_NODES))
+    control: int = field(number_in(1, 65535))  # its port for run control
 
 
 @record
@@ -108,14 +77,14 @@ class NodeStatus(NamedTuple):
     """The status of a node, as it reports it."""
 
     state: NodeState = field(_state)
-    attempt: int = field(_ATTEMPT)
+    attempt: int = field(ATTEMPT)
     code: Optional[int] = field(Fields.maybe_number, default=None)  # its agent's exit code
     curable: bool = field(Fields.flag, default=True)
-    cause: str = field(_text_up_to(MAX_CAUSE), default="")
+    cause: str = field(text_up_to(MAX_CAUSE), default="")
     left: bool = field(Fields.flag, default=False)  # it has finished and leaves the run
     joined: Optional[Joined] = field(maybe(nested(Joined)), default=None)
     slow: bool = field(Fields.flag, default=False)  # its heartbeats go over TCP alone
-    carry: int = field(_PORT, default=0)  # its port from which new nodes get the replicated paths, or 0
+    carry: int = field(PORT, default=0)  # its port from which new nodes get the replicated paths, or 0
 
     def to_json(self) -> Dict[str, Any]:
         """Return the status as a JSON object, its cause shortened to ``MAX_CAUSE`` characters."""
@@ -127,49 +96,49 @@ class NodeStatus(NamedTuple):
 class Hello(NamedTuple):
     """The first message of a connection; ``nonce``: the called side's."""
 
-    nonce: str = field(_NONCE)
+    nonce: str = field(NONCE)
 
 
 @record
 class Call(NamedTuple):
     """The caller asks to be led; ``caller`` and ``called``: member indexes; ``nonce``: the caller's."""
 
-    caller: int = field(_MEMBER)
-    called: int = field(_MEMBER)
-    nonce: str = field(_NONCE)
-    proof: str = field(_PROOF)
+    caller: int = field(MEMBER)
+    called: int = field(MEMBER)
+    nonce: str = field(NONCE)
+    proof: str = field(PROOF)
 
 
 @record
 class Ask(NamedTuple):
     """The caller asks only whether the called node's part has ended; fields as in ``Call``."""
 
-    caller: int = field(_MEMBER)
-    called: int = field(_MEMBER)
-    nonce: str = field(_NONCE)
-    proof: str = field(_PROOF)
+    caller: int = field(MEMBER)
+    called: int = field(MEMBER)
+    nonce: str = field(NONCE)
+    proof: str = field(PROOF)
 
 
 @record
 class Accept(NamedTuple):
     """The called node leads the caller from now on."""
 
-    proof: str = field(_PROOF)
+    proof: str = field(PROOF)
 
 
 @record
 class Redirect(NamedTuple):
     """Another node leads; ``member``: its member index."""
 
-    member: int = field(_MEMBER)
-    proof: str = field(_PROOF)
+    member: int = field(MEMBER)
+    proof: str = field(PROOF)
 
 
 @record
 class PartEnded(NamedTuple):
     """The called node's part has ended permanently: none of its processes run."""
 
-    proof: str = field(_PROOF)
+    proof: str = field(PROOF)
 
 
 @record
@@ -177,8 +146,8 @@ class Heartbeat(NamedTuple):
     """A heartbeat, both ways."""
 
     majority: bool = field(Fields.flag)  # whether the sender knows of a leader with a majority
-    number: int = field(_COUNT)
-    echo: int = field(_COUNT)  # the newest number that the sender received
+    number: int = field(COUNT)
+    echo: int = field(COUNT)  # the newest number that the sender received
     # a leader's: seconds since its last contact with a majority; a follower's: since it last heard from another leader
     age: float = field(Fields.real)
 
@@ -189,14 +158,14 @@ class StatusMessage(NamedTuple):
 
     status: NodeStatus = field(nested(NodeStatus))
     operator_age: float = field(Fields.real)
-    epoch: int = field(_COUNT, default=0)
+    epoch: int = field(COUNT, default=0)
 
 
 @record
 class NodeStatusRow(NamedTuple):
     """One node's status in a table; ``age``: seconds since the node reported it."""
 
-    member: int = field(_MEMBER)
+    member: int = field(MEMBER)
     age: float = field(Fields.real)
     status: NodeStatus = field(nested(NodeStatus))
 
@@ -205,10 +174,10 @@ class NodeStatusRow(NamedTuple):
 class TakingPart(NamedTuple):
     """The nodes that take part in an attempt, as decided by its leader; all others are lost or have failed."""
 
-    attempt: int = field(_ATTEMPT)
-    epoch: int = field(_COUNT)  # grows with each change
-    members: Tuple[int, ...] = field(_members)  # the participants' member indexes
-    ended: Tuple[int, ...] = field(_members, default=())  # those of nodes whose agents have ended successfully
+    attempt: int = field(ATTEMPT)
+    epoch: int = field(COUNT)  # grows with each change
+    members: Tuple[int, ...] = field(member_indexes)  # the participants' member indexes
+    ended: Tuple[int, ...] = field(member_indexes, default=())  # those of nodes whose agents have ended successfully
 
 
 @record
@@ -224,22 +193,22 @@ class StatusTable(NamedTuple):
 class EndOrder(NamedTuple):
     """An order to end the run or, with ``attempt``, only that attempt, which another may follow."""
 
-    reason: str = field(_text_up_to(MAX_REASON))
+    reason: str = field(text_up_to(MAX_REASON))
     grace: float = field(Fields.real)  # seconds until SIGKILL
     # the cause lies with the launcher or its hosts (a lost host, a signal), not with the job or the user
     ours: bool = field(Fields.flag)
-    attempt: Optional[int] = field(maybe(_ATTEMPT), default=None)
+    attempt: Optional[int] = field(maybe(ATTEMPT), default=None)
 
 
 @record
 class AttemptDecision(NamedTuple):
     """The next attempt, on ``members``, with the store of ``store`` at ``port``; without members the run is over."""
 
-    attempt: int = field(_ATTEMPT)
-    members: Tuple[int, ...] = field(_members, default=())
-    store: int = field(_MEMBER, default=0)
-    port: int = field(_PORT, default=0)
-    reason: str = field(_text_up_to(MAX_REASON), default="")
+    attempt: int = field(ATTEMPT)
+    members: Tuple[int, ...] = field(member_indexes, default=())
+    store: int = field(MEMBER, default=0)
+    port: int = field(PORT, default=0)
+    reason: str = field(text_up_to(MAX_REASON), default="")
 
 
 @record
@@ -253,9 +222,9 @@ class EndMessage(NamedTuple):
 class VerdictPart(NamedTuple):
     """Part ``number`` (from 0) of the ``parts`` parts of the JSON of the leader's verdict."""
 
-    number: int = field(_number(0, MAX_PARTS - 1))
-    parts: int = field(_number(1, MAX_PARTS))
-    text: str = field(_text_up_to(MAX_VERDICT_PART))
+    number: int = field(number_in(0, MAX_PARTS - 1))
+    parts: int = field(number_in(1, MAX_PARTS))
+    text: str = field(text_up_to(MAX_VERDICT_PART))
 
 
 Message = Union[
@@ -272,21 +241,18 @@ Message = Union[
     AttemptDecision,
     EndMessage,
     VerdictPart,
+    LookRequest,
+    LookPart,
+    StallNotice,
 ]
 
 _KINDS: Dict[str, Type[Message]] = {
     kind.__name__: kind
     for kind in (
         Hello, Call, Ask, Accept, Redirect, PartEnded, Heartbeat, StatusMessage, StatusTable, EndOrder,
-        AttemptDecision, EndMessage, VerdictPart,
+        AttemptDecision, EndMessage, VerdictPart, LookRequest, LookPart, StallNotice,
     )
 }  # fmt: skip
-
-
-def cut(text: str, limit: int) -> str:
-    """Shorten a text to at most ``limit`` characters and replace NUL and lone surrogates."""
-    clean = text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-    return cut_in_the_middle(clean, limit)
 
 
 def encode(message: Message) -> bytes:
@@ -303,6 +269,8 @@ def encode(message: Message) -> bytes:
         fields["end"] = to_fields(message.end)
     if isinstance(message, (EndOrder, AttemptDecision)):
         fields["reason"] = cut(message.reason, MAX_REASON)
+    if isinstance(message, LookPart):
+        fields = to_fields(message)
     return _dump(dict(fields, kind=type(message).__name__))
 
 

@@ -198,6 +198,7 @@ class LogTail:
         """Send what is written from now on, until the run has ended or the time ``until`` has passed."""
         watch = FolderWatch(self.logs.folder, self.spool.folder)
         started = self.logs.newest_start
+        stalls = self.worker_ends.stalls
         try:
             while True:
                 over, is_past_until = self.ended(), self._until_passed()
@@ -208,6 +209,9 @@ class LogTail:
                     self.request.send(b"", began=started)
                 if self.worker_ends.grown():
                     self.request.send(b"", exited=self.worker_ends.count)
+                if self.worker_ends.stalls > stalls:
+                    stalls = self.worker_ends.stalls
+                    self.request.send(b"", stalled=stalls)
                 sent = sum([self._advance(group, over) for group in groups])
                 if over or (is_past_until and not sent):
                     return

@@ -9,7 +9,14 @@ import os
 import re
 from typing import List, Optional, Set, Tuple
 
-from ..shared.run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
+from ..shared.run.event_schema import (
+    STALLED_EVENT,
+    STOPPING,
+    WORKER_EXITED,
+    WORKER_STARTED,
+    NodeEvent,
+    of_kind,
+)
 from ..spool.events import read_events
 
 # The agent writes this before the worker gets the signal, and so before our event.
@@ -25,12 +32,19 @@ class WorkerEnds:
         self._hidden: List[Tuple[int, Optional[int]]] = []  # ranges of offsets, as of _teardowns()
         self._count_before = 0  # at the last call of grown()
         self.count = 0  # workers that have ended
+        self._stalls = 0  # of the run
 
     def grown(self) -> bool:
         """Whether more workers have ended than at the previous call."""
         self._refresh()
         before, self._count_before = self._count_before, self.count
         return self.count > before
+
+    @property
+    def stalls(self) -> int:
+        """How often the stall guard has found the run hung so far."""
+        self._refresh()
+        return self._stalls
 
     def hides(self, offset: int, line: bytes) -> bool:
         """Whether the agent's line that begins at ``offset`` belongs to an end of the workers."""
@@ -49,6 +63,7 @@ class WorkerEnds:
             events = read_events(self._events)
             self._size, self._hidden = size, _teardowns(events)
             self.count = len(of_kind(events, WORKER_EXITED))
+            self._stalls = len(of_kind(events, STALLED_EVENT))
 
 
 def _teardowns(events: List[NodeEvent]) -> List[Tuple[int, Optional[int]]]:

@@ -77,10 +77,16 @@ def stacks(request: Request) -> List[Dict[str, Any]]:
     asked = request.read_args(StacksRequest)
     spool = Spool(asked.spool)
     live = live_workers(spool.events())
-    workers = [LiveWorker(spool, event) for event in live if asked.ranks is None or event.rank in asked.ranks]
+    wanted = [event for event in live if asked.ranks is None or event.rank in asked.ranks]
+    return [to_fields(report) for report in stack_reports(spool, wanted)]
+
+
+def stack_reports(spool: Spool, live: Sequence[NodeEvent]) -> List[StackReport]:
+    """The stacks of these live workers of a node; ``live`` are the events of their starts."""
+    workers = [LiveWorker(spool, event) for event in live]
     spy = find_py_spy(spool.plan().python)
     ask_faulthandler(ask_py_spy(spy, workers) if spy else workers)
-    return [to_fields(worker.report()) for worker in workers]
+    return [worker.report() for worker in workers]
 
 
 def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from ..helper.request import Request
 from ..shared.collectives.trace_records import MAX_WORKER_BYTES, GroupTrace, TracesRequest, WorkerTrace
@@ -47,16 +47,20 @@ class Look(NamedTuple):
 
 def traces(request: Request) -> List[Dict[str, Any]]:
     """Operation: the live workers of ``spool``, each a ``WorkerTrace``."""
-    deadline = time.monotonic() + TIMEOUT
     spool = Spool(request.read_args(TracesRequest).spool)
-    workers = live_workers(spool.events())
+    return [to_fields(trace) for trace in worker_traces(spool, live_workers(spool.events()))]
+
+
+def worker_traces(spool: Spool, workers: Sequence[NodeEvent]) -> List[WorkerTrace]:
+    """What each of these live workers of a node does; ``workers`` are the events of their starts."""
     if not workers:
         return []
+    deadline = time.monotonic() + TIMEOUT
     table = procfs.snapshot()
     with ThreadPoolExecutor(min(AT_ONCE, len(workers))) as pool:
         looks = list(pool.map(lambda event: look_at(spool, event, table, deadline), workers))
     trace_decoder.mark_mismatches(look.groups for look in looks)
-    return [to_fields(look.cut()) for look in looks]
+    return [look.cut() for look in looks]
 
 
 def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], deadline: float) -> Look:

@@ -36,6 +36,7 @@ from .inbox import STOP_RECORD
 from .node_parts import NodeParts
 from .relaunch import Relaunching
 from .shutdown import Shutdown
+from .stall_guard import StallGuard
 from .stop_conditions import GRACE, Conditions, StopConditions, attempt_end_order
 
 EVENT_TIMEOUT = 0.25  # seconds that a signal waits for its event; a disk may stall
@@ -90,7 +91,8 @@ class Supervisor(NodeParts):
         # A leader has a connection to every node of the run.
         resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
         self.context = AttemptContext(umask, files, self.work)
-        self.spool = spool
+        self.spool, self.plan = spool, plan
+        self.stall_guard = StallGuard(self, plan.settings.stall) if plan.settings.stall else None
         self._switch_to(Attempt(spool, environment, store, self.context))
 
     def _switch_to(self, attempt: Attempt) -> None:
@@ -109,6 +111,7 @@ class Supervisor(NodeParts):
             "run control": self._turn,
             "membership": self._turn_membership,
             "fail fast": self._fail_fast,
+            **({"stall guard": self.stall_guard.turn} if self.stall_guard else {}),
             "files": lambda: self.work.queue_latest("files", self._handle_files),
         }
         self.file_handlers = {
@@ -347,6 +350,8 @@ class Supervisor(NodeParts):
         else:
             self.membership.handle_event(event)
             self.conclusion.handle_event(event)
+            if self.stall_guard:
+                self.stall_guard.handle_event(event)
             if isinstance(event, MessageReceived) and isinstance(event.message, StatusMessage):
                 self._fail_fast()
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
-from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
+from ..shared.run.event_schema import STALLED_EVENT, WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import read_record, to_fields
@@ -22,7 +22,14 @@ from ..system.bootstrap import Refused
 
 MAX_QUOTE = 8000  # bytes of a worker's stderr, for the verdict's texts; C++ prints long stacks after a message
 MAX_WORKERS = 64  # most failed workers of a node that are reported in detail, the last ones
-OUTPUT_EVENTS = ("output_lost", "disk_full", "log_dropped", "log_limit_failed", "carried")
+TOLD_EVENTS = (
+    "output_lost",
+    "disk_full",
+    "log_dropped",
+    "log_limit_failed",
+    "carried",
+    STALLED_EVENT,
+)  # in a brief report
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
@@ -113,7 +120,7 @@ def _brief(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
     if (report.exit or report.state == RunState.LOST) and not verdict:
         end = fit(end_of(_with_evidence(report, spool).part, member=plan.member, workdir=plan.workdir))
     started = of_kind(events, WORKER_STARTED)
-    output = [event for event in events if event.kind in OUTPUT_EVENTS]
+    output = [event for event in events if event.kind in TOLD_EVENTS]
     return report._replace(
         record=report.record._replace(gpus={}),
         events=(*started[-1:], *output),

@@ -11,7 +11,7 @@ from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import Participants
 from ..shared.run.plan import NodePlan
-from ..shared.verdict.failures import LEASE, STOPPED, TIME_LIMIT, ended_by_manager
+from ..shared.verdict.failures import LEASE, STALLED, STOPPED, TIME_LIMIT, ended_by_manager
 from ..system.clock import boot_clock
 from .children import Children
 from .fence_pipe import FOREVER, FencePipe, Lease
@@ -56,9 +56,11 @@ class StopConditions:
         self.alone_since: Optional[float] = None  # when the others were seen to have left
         self.started_at = time.monotonic()
         self.terminated = self.stopped = False  # SIGTERM came; a stop signal came (processes/terminate.py)
+        self.stalled = ""  # why the stall guard ends the run
         self.ending_run: Conditions = {  # these end the run
             "signal": self._signal,
             "time limit": self._time_limit,
+            "stall": self._stalled,
             "commit": self._not_committed,
             "lease": self._lease_expired,
         }
@@ -96,6 +98,9 @@ class StopConditions:
         if self.plan.settings.time_limit and time.monotonic() - self.started_at > self.plan.settings.time_limit:
             return EndOrder(TIME_LIMIT, GRACE, ours=False)
         return None
+
+    def _stalled(self) -> Optional[EndOrder]:
+        return EndOrder(STALLED + self.stalled, GRACE, ours=False) if self.stalled else None
 
     def _not_committed(self) -> Optional[EndOrder]:
         if time.monotonic() - self.started_at > COMMIT_TIMEOUT and not self.ready:

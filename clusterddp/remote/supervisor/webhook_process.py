@@ -16,6 +16,7 @@ import urllib.request
 from typing import List, Mapping, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
+from ..shared.run.event_schema import STALLED_EVENT, of_kind
 from ..shared.run.run_record import RunRecord
 from ..shared.run.run_state import end_event
 from ..shared.run.webhook_request import notice_of, post
@@ -138,6 +139,8 @@ class WebhookNotifier:
         self.state = spool.state
         self.lost: Set[str] = set()  # hosts whose loss was notified, by this node or another leader
         self.silent = False  # whether the present silence was notified
+        self.stalls: Set[str] = set()  # those that were notified, by this node or another leader
+        self.events_size = 0  # of the events file, when it was last searched for them
 
     def run(self) -> None:
         """Notify until the run's end was, or the supervisor ended ``VERDICT_TIMEOUT`` seconds ago without a verdict."""
@@ -174,6 +177,7 @@ class WebhookNotifier:
             if is_leader:
                 hosts = ", ".join(plan.peers[member].host for member in plan.members)
                 self.notify("relaunched", "attempt %d on %s" % (newest.attempt, hosts))
+        self._notify_stalls(is_leader=is_leader)
         if is_leader:
             self._notify_silence()
         return False
@@ -188,6 +192,20 @@ class WebhookNotifier:
             self.lost.add(host)
             if is_leader:
                 self.notify("lost", "%s is lost" % host)
+
+    def _notify_stalls(self, *, is_leader: bool) -> None:
+        """Notify of what the stall guard has found; every node records it."""
+        try:
+            size = os.stat(self.spool.events_file).st_size
+        except FileNotFoundError:
+            return
+        if size == self.events_size:
+            return
+        self.events_size = size
+        for event in of_kind(self.spool.events(), STALLED_EVENT):
+            if event.reason not in self.stalls and is_leader:
+                self.notify("stalled", event.reason)
+            self.stalls.add(event.reason)
 
     def _notify_silence(self) -> None:
         """Notify once each time that no worker of this node has printed for ``silence`` seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.remote.shared.run.event_schema import of_kind
+from clusterddp.remote.shared.run.event_schema import STALLED_EVENT, of_kind
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
@@ -72,6 +72,16 @@ def replication_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
     for node in nodes:
         for event in of_kind(node.events, "carried"):
             yield f"{node.host}: {event.reason}"
+
+
+def stall_lines(nodes: Iterable[NodeReport], since_ns: int = 0) -> list[str]:
+    """Return what the stall guard has found, oldest first, since a time by the operator's clock; each stall once."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        for event in of_kind(node.events, STALLED_EVENT):
+            at = event.time - node.clock_offset_ns
+            found[event.reason] = min(at, found.get(event.reason, at))
+    return [text for text, at in sorted(found.items(), key=lambda stall: stall[1]) if at >= since_ns]
 
 
 def _output_notices_of_node(node: NodeReport) -> Iterator[str]:

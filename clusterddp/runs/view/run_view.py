@@ -18,6 +18,7 @@ from clusterddp.runs.view.notices import (
     output_notices,
     preload_notices,
     replication_notices,
+    stall_lines,
 )
 from clusterddp.runs.view.preload_hint import slow_imports
 from clusterddp.runs.view.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
@@ -157,6 +158,11 @@ class RunView:
             lines += late_notices(self.run, self.kept, self.nodes, self.silent)
         return lines
 
+    def _stall_notices(self) -> list[str]:
+        """Return the stalls of the last attempt, without one that the verdict says."""
+        said = self.kept.line if self.kept and not self.live else ""
+        return [line for line in stall_lines(self.nodes) if line not in said]
+
     def verdict(self) -> Verdict | None:
         """Return how the run ended, as its hosts have saved it or as judged from their reports; None while live."""
         if self.live:
@@ -221,7 +227,7 @@ class RunView:
             started=seconds(self.record.started),
             ended=seconds(self.ended_ns),
             verdict=self.verdict(),
-            notices=tuple(self.notices()),
+            notices=(*self.notices(), *self._stall_notices()),
             job=self.job,
         )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TRAIN = "import os\nprint('trained', os.environ.get('NOPE'), flush=True)\n"
+STALLS = "all: {{hosts: {{a: {{ansible_connection: local, {}}}, b: {{ansible_connection: local}}}}}}\n"
 ONE_HOST = "all:\n  hosts:\n    {}:\n      {}\n"
 
 
@@ -125,6 +126,28 @@ CASES = [
         first="clusterddp run --dry-run --rdzv-backend static --max-restarts 2 train.py",
         then="clusterddp run --dry-run --max-restarts 2 train.py"
         " && clusterddp run --dry-run --rdzv-backend static --relaunch 2 train.py",
+    ),
+    Case(
+        told=remedy("launch/options/__init__.py", "give --max-restarts N too, or --on-stall stop"),
+        first="clusterddp run --dry-run --stall 10m --on-stall restart train.py",
+        then="clusterddp run --dry-run --stall 10m --on-stall restart --max-restarts 1 train.py",
+    ),
+    Case(
+        told=remedy("launch/stall_limit.py", "give --stall D too, such as --stall 10m, or set clusterddp_stall"),
+        first="clusterddp run --dry-run --on-stall stop train.py",
+        then="clusterddp run --dry-run --on-stall stop --stall 10m train.py",
+    ),
+    Case(
+        told=remedy("launch/stall_limit.py", "set it for all, below `vars:`, or give --stall D"),
+        first="clusterddp run -i i.yaml --dry-run train.py",
+        files={"i.yaml": STALLS.format("clusterddp_stall: 10m")},
+        then="clusterddp run -i i.yaml --dry-run --stall 10m train.py",
+    ),
+    Case(
+        told=remedy("launch/stall_limit.py", "remove that, or give --stall 0"),
+        first="clusterddp run -i i.yaml --dry-run --stall 10m train.py",
+        files={"i.yaml": STALLS.format("clusterddp_comm_trace: false")},
+        then="clusterddp run -i i.yaml --dry-run --stall 0 train.py",
     ),
     Case(
         told=remedy("shell/command.py", "write it after --, or as text by --shell"),

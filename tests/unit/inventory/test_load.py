@@ -105,6 +105,7 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
         (["ansible_connection: local"], "warm", 0),
         (["ansible_connection: local", "clusterddp_warm: 5m"], "warm", 300),
         (["clusterddp_warm: 0"], "keeps_warm", False),
+        (["clusterddp_stall: 10m"], "stall", 600.0),
         ([], "preload", ()),
         (
             ["clusterddp_preload: [transformers.trainer, scikit-learn, _x, transformers.trainer]"],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.errors import ClusterddpError, HelperError
-from clusterddp.logs.checked_frames import CaughtUp, End, FilePart, Lines, LogHeader, WorkersExited
+from clusterddp.logs.checked_frames import CaughtUp, End, FilePart, Lines, LogHeader, RunStalled, WorkersExited
 from clusterddp.logs.incoming import check_frames
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer, TextRenderer
@@ -30,6 +30,7 @@ LINES = {
     "next": 13, "time": 10**18,
 }  # fmt: skip
 EXITED = {"kind": "data", "exited": 2}
+STALLED = {"kind": "data", "stalled": 1}
 CAUGHT_UP = {"kind": "data", "caught_up": True, "offsets": {"0.1.out": 13, "agent.out": 0}}
 END = json.dumps({"ended": None, "offsets": {"0.1.out": 13}}).encode()
 
@@ -55,7 +56,7 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
     agent: dict[str, Any] = {"file": "agent.out", "start": None, "local_rank": None, "rank": None, "stream": "out"}
     frames = [
         Frame(HELLO, b""), lines(), lines(b"", next=10, dropped=4), lines(open=True), lines(**agent),
-        Frame(CAUGHT_UP, b""), Frame(EXITED, b""), Frame({"kind": "end"}, END),
+        Frame(CAUGHT_UP, b""), Frame(EXITED, b""), Frame(STALLED, b""), Frame({"kind": "end"}, END),
     ]  # fmt: skip
     part = FilePart(file="0.1.out", start=0, local_rank=1, rank=3, stream="out", offset=10, next=13, time=10**18)
     none = FilePart(**{**part._asdict(), **agent})
@@ -67,6 +68,7 @@ def test_what_a_host_rightly_sends_is_let_in() -> None:
         Lines(part=none, body=b"ab\n"),
         CaughtUp(offsets={"0.1.out": 13, "agent.out": 0}),
         WorkersExited(count=2),
+        RunStalled(count=1),
         End(ended=None),
     ]
 

@@ -4,6 +4,7 @@
     lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped; second, pieces
     began      began: the number of a start of the workers    when they are started again, in a follow
     exited     exited: how many workers have ended so far     when more of them have, in a follow
+    stalled    stalled: how many stalls there were so far     when there is another, in a follow
     caught_up  caught_up: true, offsets {file: offset}        in a follow, between the past and what comes
 
 ``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``. With ``pieces`` the body holds

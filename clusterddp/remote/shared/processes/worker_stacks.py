@@ -4,7 +4,8 @@ import re
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import MAX_LENGTH, read_records, to_fields
+from ..schema.record import MAX_LENGTH, field, many, read_records, record, to_fields
+from ..text.shortening import cut_in_the_middle
 from ..verdict.node_end import ranges
 from ..wire.frames import parse_json
 from .process_records import StackReport
@@ -12,6 +13,8 @@ from .process_records import StackReport
 _THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
 _FRAME_LINE = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _INSTALLED_FILE = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|^<")
+MAX_SHOWN = 3000  # characters of the calls of a stack that travels between hosts
+MAX_TEXT = 200  # characters of a file's or a function's name there
 _STATE_WORDS = {
     "R": "running",
     "S": "sleeping",
@@ -22,12 +25,13 @@ _STATE_WORDS = {
 }
 
 
+@record
 class StackFrame(NamedTuple):
     """One call: file, line (0 if unknown), function."""
 
-    file: str
-    line: int
-    function: str
+    file: str = field(Fields.text)
+    line: int = field(Fields.integer)
+    function: str = field(Fields.text)
 
     @property
     def installed(self) -> bool:
@@ -38,20 +42,26 @@ class StackFrame(NamedTuple):
         return f"{self.file.rpartition('/')[2]}:{self.line} in {self.function}"
 
 
+def _threads(fields: Fields, name: str) -> Tuple[Tuple[StackFrame, ...], ...]:
+    return tuple(many(StackFrame)(Fields({name: frames}, fields.prefix), name) for frames in fields.array(name))
+
+
+@record
 class WorkerStack(NamedTuple):
     """One worker's stack: frames of its main thread, outermost first, and of other threads; or ``why`` it has none."""
 
-    rank: int
-    host: str
-    local_rank: int
-    pid: int
-    state: str  # the kernel's state letter
-    wchan: str  # the kernel function that it sleeps in; empty or 0 if none
-    source: str  # the tool that read the stack: ``py-spy`` or ``faulthandler``
-    why: str
-    frames: Tuple[StackFrame, ...]
-    threads: Tuple[Tuple[StackFrame, ...], ...]
-    holds_gil: bool = False  # one of its threads held Python's lock, as far as the tool says
+    rank: int = field(Fields.number)
+    host: str = field(Fields.text)
+    local_rank: int = field(Fields.number)
+    pid: int = field(Fields.number)
+    state: str = field(Fields.text)  # the kernel's state letter
+    wchan: str = field(Fields.text)  # the kernel function that it sleeps in; empty or 0 if none
+    source: str = field(Fields.text)  # the tool that read the stack: ``py-spy`` or ``faulthandler``
+    why: str = field(Fields.text)
+    frames: Tuple[StackFrame, ...] = field(many(StackFrame))
+    threads: Tuple[Tuple[StackFrame, ...], ...] = field(_threads)
+    # one of its threads held Python's lock, as far as the tool says
+    holds_gil: bool = field(Fields.flag, default=False)
 
     @property
     def place(self) -> str:
@@ -82,10 +92,30 @@ class StackGroup(NamedTuple):
 
 def parse_stacks(host: str, workers: Any) -> List[WorkerStack]:
     """Decode a host's answer to the operation ``stacks``; raises DamagedError."""
-    return [_build_stack(host, report) for report in read_records(StackReport, workers, "workers")]
+    return [build_stack(host, report) for report in read_records(StackReport, workers, "workers")]
 
 
-def _build_stack(host: str, report: StackReport) -> WorkerStack:
+def cut_stack(stack: WorkerStack) -> WorkerStack:
+    """What a sentence needs of a stack: the main thread's innermost calls, and the innermost of the user's own."""
+    frames = [frame._replace(file=_cut(frame.file), function=_cut(frame.function)) for frame in stack.frames]
+    own = [frame for frame in frames if not frame.installed][-1:]
+    inner: List[StackFrame] = []
+    room = MAX_SHOWN
+    for frame in reversed(frames):
+        room -= len(frame.file) + len(frame.function)
+        if room < 0:
+            break
+        inner.insert(0, frame)
+    shown = inner if not own or own[0] in inner else [*own, *inner]
+    return stack._replace(wchan=_cut(stack.wchan), why=_cut(stack.why), frames=tuple(shown), threads=())
+
+
+def _cut(text: str) -> str:
+    """A worker's text without what a terminal would obey, and short."""
+    return cut_in_the_middle("".join(letter if letter.isprintable() else "?" for letter in text), MAX_TEXT)
+
+
+def build_stack(host: str, report: StackReport) -> WorkerStack:
     """Parse one worker's stack by the tool that read it; without frames if no tool could."""
     parse = {"py-spy": _parse_py_spy, "faulthandler": _parse_faulthandler}.get(report.source)
     threads = parse(report.text) if parse else []

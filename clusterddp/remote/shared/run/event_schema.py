@@ -11,6 +11,7 @@ from ..schema.fields import DamagedError, Fields
 from ..schema.record import MAX_LENGTH, field, readers_of, record, to_plain
 
 WORKER_STARTED, WORKER_EXITED, AGENT_EXITED, STOPPING = "worker_started", "worker_exited", "agent_exited", "stopping"
+STALLED_EVENT = "stalled"
 
 
 @record
@@ -70,6 +71,7 @@ EVENTS: Mapping[str, Tuple[str, ...]] = {
     "not_preloaded": ("reason",),
     "slow_imports": ("start", "local_rank", "modules", "seconds"),
     STOPPING: ("reason", "agent_bytes"),
+    STALLED_EVENT: ("reason", "start", "local_rank", "pid"),  # pid: of the worker that was killed to start all anew
     "log_dropped": ("bytes", "limit"),
     "log_limit_failed": ("limit", "error"),
     "output_lost": ("bytes",),

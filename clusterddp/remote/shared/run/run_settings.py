@@ -5,6 +5,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, record
 
+MIN_STALL = 10.0  # seconds that a stall has to last at least
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL when a run is stopped, by default
 
 
@@ -19,6 +20,9 @@ class RunSettings(NamedTuple):
     # seconds between SIGTERM and SIGKILL when torchrun ends its workers
     grace: float = field(Fields.real, default=GRACE)
     time_limit: Optional[float] = field(Fields.maybe_real, default=None)
+    # seconds for which a run hangs until its hosts do what ``on_stall`` says; None: they do not look
+    stall: Optional[float] = field(Fields.maybe_real, default=None)
+    on_stall: str = field(Fields.text, default="report")
     log_limit: Optional[int] = field(Fields.maybe_number, default=None)  # bytes
     relaunch: int = field(Fields.number, default=0)  # attempts that may follow the first
     rdzv_backend: str = field(Fields.text, default="c10d")  # the chosen one

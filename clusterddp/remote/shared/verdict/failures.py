@@ -17,7 +17,7 @@ import re
 import signal
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar
 
-from ..run.event_schema import AGENT_EXITED, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
+from ..run.event_schema import AGENT_EXITED, STALLED_EVENT, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..schema.fields import Fields
 from ..schema.record import Reader, field, record
 from ..text.shortening import cut_in_the_middle
@@ -28,6 +28,8 @@ LEASE = "the lease lapsed"  # the start of the stop reason of a run that lost co
 STOPPED = "by another command"  # the reason of a stop that came as a signal
 TORCH_NOT_IMPORTED_IN_TIME = "import torch did not end"  # the start of the error for an import that takes too long
 TIME_LIMIT = "the time limit was reached"  # a stop reason with its own exit code
+BY_STALL_GUARD = "killed by the stall guard, to start all workers again"
+STALLED = "the run stalled: "  # the start of another stop reason with that exit code
 
 _BY_MANAGER = "by %s (SIGTERM)"  # the stop reason of a run whose job the workload manager ends
 
@@ -202,6 +204,8 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     error = recorded or WorkerError()
     stderr = node.stderr.get(key, "")
     cause, text, location = _describe(event, error, stderr)
+    if cause == SIGNAL and any(one.kind == STALLED_EVENT and one.pid == event.pid for one in node.events):
+        text = BY_STALL_GUARD
     evidence = text + "\n" + (error.exc_message or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
     peer = is_lost_peer(evidence + (stderr if event.signal == signal.SIGABRT and not recorded else ""))

@@ -11,7 +11,7 @@ from ..names.host_names import folded_names, sorted_names
 from ..run.run_state import RunState
 from ..schema.fields import Fields
 from ..schema.record import field, nested, record
-from .failures import ENDED, LEASE, LOST_PEER, OWN, TIME_LIMIT, FailedWorker, signal_name
+from .failures import ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
 STOPPED, INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 143, 130, 124, 125  # exit codes
@@ -19,6 +19,7 @@ CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has i
 # The reason of a node that stopped because it lost another (supervisor/stop_conditions.py); which host was lost and
 # why is decided by the evidence.
 _LOST_ANOTHER = re.compile(r" (was|were) lost$| lost contact with ")
+_LIMITS = (TIME_LIMIT, STALLED)  # how the reasons begin of stops with the exit code TIMED_OUT
 EXIT_RECORD_DELAY = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
 _REBOOTED, _SUPERVISOR_GONE, _NO_ANSWER = "rebooted", "supervisor gone", "no answer"
@@ -163,7 +164,11 @@ def _lost_hosts_line(ends: Sequence[NodeEnd], missing: Sequence[str]) -> str:
 
 def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], restarts: int) -> bool:
     """Whether a user stopped the run when all failed workers were about to be restarted."""
-    by_user = {end.host for end in stopped if not end.ours and end.reason not in (*CONSEQUENTIAL_REASONS, TIME_LIMIT)}
+    by_user = {
+        end.host
+        for end in stopped
+        if not end.ours and end.reason not in CONSEQUENTIAL_REASONS and not end.reason.startswith(_LIMITS)
+    }
     return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
 
 
@@ -173,9 +178,10 @@ def _failed_before_notice(failure: Failure) -> str:
 
 
 def _judge_stopped(ends: Sequence[NodeEnd]) -> Judgement:
-    """Judge a run that was stopped: by its time limit, by us, by its lease, or by a user."""
-    if any(end.reason == TIME_LIMIT for end in ends):
-        return Judgement(RunState.FAILED, TIMED_OUT, TIME_LIMIT)
+    """Judge a run that was stopped: by a limit, by us, by its lease, or by a user."""
+    limits = [end.reason for end in ends if end.reason.startswith(_LIMITS)]
+    if limits:
+        return Judgement(RunState.FAILED, TIMED_OUT, limits[0])
     ours = [end for end in ends if end.ours]
     if ours:
         return Judgement(RunState.FAILED, NOT_BY_SCRIPT, ours[0].reason)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.control import messages
+from clusterddp.remote.control import message_fields, messages
+from clusterddp.remote.control.look_messages import LookPart, LookRequest, StallNotice, look_parts
 from clusterddp.remote.control.messages import (
     Accept,
     AttemptDecision,
@@ -32,10 +33,12 @@ from clusterddp.remote.control.messages import (
     encode,
     verdict_parts,
 )
+from clusterddp.remote.shared.processes.worker_stacks import cut_stack
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.node_end import NodeEnd
 from clusterddp.remote.shared.verdict.verdict_record import HostEnd, VerdictRecord
+from tests.unit.remote.shared.collectives.evidence_made import STEP, in_operation, stack
 
 HEX = "0123456789abcdef"
 NONCE, PROOF = HEX * 2, HEX * 4
@@ -60,6 +63,10 @@ ALL: list[Message] = [
     AttemptDecision(3, reason="all 2 relaunches are used"),
     EndMessage(NodeEnd("gpu01", 2, "failed", 1, agent_exit=1, exits={"0": "0-6", "1": "7"}, failed=1)),
     VerdictPart(1, 3, '{"state": "succ'),
+    LookRequest(2, 7, (0, 5)),
+    LookPart(2, 7, 0, 1, 4, debugged=False, traces=(in_operation(1),), stacks=(stack(1, *STEP),)),
+    StallNotice(2, "1.0 missing 1 default #4", "rank 1 did not join", 3, 1, 2),
+    StallNotice(1, "1.0 missing 1 default #4", "rank 1 did not join"),
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from([NONCE, PROOF]),
@@ -151,12 +158,12 @@ def test_texts_are_cut_to_what_is_read() -> None:
     )
     assert isinstance(order, EndOrder)
     assert isinstance(said, StatusMessage)
-    assert (len(order.reason), order.reason[:3], order.reason.count("…")) == (messages.MAX_REASON, "x ?", 1)
-    assert len(said.status.cause) == messages.MAX_CAUSE
+    assert (len(order.reason), order.reason[:3], order.reason.count("…")) == (message_fields.MAX_REASON, "x ?", 1)
+    assert len(said.status.cause) == message_fields.MAX_CAUSE
 
 
 def test_2000_nodes_with_long_causes_are_told_in_parts_that_fit_a_frame() -> None:
-    word = WORD._replace(cause="\U0001f525" * messages.MAX_CAUSE)
+    word = WORD._replace(cause="\U0001f525" * message_fields.MAX_CAUSE)
     rows = [NodeStatusRow(member, 1e9, word) for member in range(2000)]
     parts = messages.status_tables(rows, 1.0, TakingPart(1, 1, tuple(range(1000)), tuple(range(1000, 2000))))
     assert max(len(encode(part)) for part in parts) <= 64 * 1024
@@ -174,3 +181,14 @@ def test_the_verdict_on_2000_nodes_is_told_in_parts_that_fit_a_frame() -> None:
     assert all(len(encode(part)) <= 64 * 1024 for part in parts)
     assert all(decode(encode(part)) == part for part in parts[:3])
     assert json.loads("".join(part.text for part in parts))["reported"] == list(names)
+
+
+def test_what_64_workers_do_is_told_in_parts_that_fit_a_frame() -> None:
+    deep = stack(1, *[("/\U0001f525" * 400, 1, "\U0001f525" * 400)] * 500)
+    traces = tuple(in_operation(rank)._replace(why="x" * 3900) for rank in range(64))
+    parts = look_parts(LookPart(1, 1, 0, 1, 64, debugged=True, traces=traces, stacks=(cut_stack(deep),) * 8))
+    assert max(len(encode(part)) for part in parts) <= 64 * 1024
+    assert [(part.part, part.parts) for part in parts] == [(number, len(parts)) for number in range(len(parts))]
+    assert tuple(trace for part in parts for trace in part.traces) == traces
+    assert len([one for part in parts for one in part.stacks]) == 8
+    assert all(decode(encode(part)) == part for part in parts)

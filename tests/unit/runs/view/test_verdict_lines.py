@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.shared.verdict.failures import ENDED, FAIL_FAST_REASON, LEASE, LOST_PEER, OWN, TIME_LIMIT
+from clusterddp.remote.shared.verdict.failures import (
+    ENDED,
+    FAIL_FAST_REASON,
+    LEASE,
+    LOST_PEER,
+    OWN,
+    STALLED,
+    TIME_LIMIT,
+)
 from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, judge
 from tests.unit.runs_told import Told
 
@@ -260,7 +268,7 @@ class TestStopped:
         assert (found.state, found.exit_code, found.line) == ("stopped", code, f"stopped: {reason}")
         assert found.notices == ("rank 1 (gpu01:0) had failed, and was to be started again: exit code 3",)
 
-    @pytest.mark.parametrize("reason", [TIME_LIMIT, FAIL_FAST_REASON, STOP])
+    @pytest.mark.parametrize("reason", [TIME_LIMIT, f"{STALLED}rank 1", FAIL_FAST_REASON, STOP])
     def test_no_other_end_nor_a_stop_without_a_restart_hides_a_failure_that_was_not_made_good(
         self, reason: str
     ) -> None:
@@ -276,12 +284,12 @@ class TestStopped:
         assert (found.state, found.exit_code) == ("failed", 125)
         assert found.line == "torchrun failed on gpu00: ModuleNotFoundError: No module named 'torch'"
 
-    def test_the_time_limit(self) -> None:
-        first = Told(0).died(5, signal=SIGTERM).stopped(6, TIME_LIMIT, ordered=4.9)
+    @pytest.mark.parametrize("limit", [TIME_LIMIT, f"{STALLED}rank 1 (gpu01:0) did not join all_reduce #4"])
+    def test_a_limit(self, limit: str) -> None:
+        first = Told(0).died(5, signal=SIGTERM).stopped(6, limit, ordered=4.9)
         behind = Told(1).died(5.1, raised=RESET).stopped(6, FAIL_FAST_REASON, ordered=5.2)
-        other = Told(2).died(5.1, signal=SIGTERM).stopped(6, STOP, ordered=5.2)
-        found = verdict(other, behind, first)
-        assert (found.state, found.exit_code, found.line) == ("failed", 124, TIME_LIMIT)
+        found = verdict(Told(2).died(5.1, signal=SIGTERM).stopped(6, STOP, ordered=5.2), behind, first)
+        assert (found.state, found.exit_code, found.line) == ("failed", 124, limit)
 
     def test_by_the_lease(self) -> None:
         lapsed = Told(0).died(5, signal=SIGTERM).stopped(6, f"{LEASE}: no word of alice@desk for 60 s", ordered=4.9)
