@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
+    from clusterddp.remote.shared.collectives.lateness import LateRanks
     from clusterddp.remote.shared.collectives.pace_records import WorkerPace
     from clusterddp.remote.shared.probes.gpu_records import Xid
     from clusterddp.runs.run_on_hosts import RunOnHosts, Site
@@ -36,7 +37,8 @@ RANKS_INTERVAL = 10.0  # seconds between two looks at ranks
 LONG, RANKS_INTERVAL_LATER = 300.0, 60.0  # after so many seconds of looking they are that much rarer
 XIDS_INTERVAL = 60.0  # seconds between two looks into kernel logs
 TIMEOUT = 20.0  # seconds for a host's answer
-MAX_STEPS = 2048  # operations of a group that are remembered
+MAX_CALLS = 600_000  # calls of all ranks that are remembered of a group, and
+MIN_OPERATIONS, MAX_OPERATIONS = 128, 2048  # of how many operations
 MAX_WORLD = 1 << 17  # ranks
 BUSY = 20.0  # percent of the time in which processes wait for cores, from which on ranks are late in turn by that
 CLOCK_DRIFT = 50e-6  # of a clock, at most: seconds a second
@@ -64,6 +66,11 @@ class _ClockSeen(NamedTuple):
         return self.error + int((now - self.at) * CLOCK_DRIFT * 1e9)
 
 
+def operations_of(ranks: int) -> int:
+    """Return how many operations of each rank are asked for, and remembered: of many ranks fewer."""
+    return min(MAX_OPERATIONS, max(MIN_OPERATIONS, MAX_CALLS // max(1, ranks)))
+
+
 class CallHistory:
     """When ranks called their operations, by this machine's clock, from several looks."""
 
@@ -88,7 +95,7 @@ class CallHistory:
                 self.clocks[worker.rank] = Clock(host, seen.error_at(time.monotonic()))
                 self._add_worker(worker, seen.offset)
         for times in self._times.values():
-            for sequence in sorted(times)[:-MAX_STEPS]:
+            for sequence in sorted(times)[: -operations_of(len(workers))]:
                 del times[sequence]
 
     def groups(self) -> list[GroupTimes]:
@@ -123,9 +130,9 @@ class Top:
         self._usage: dict[str, HostUsage] = {}
         self._xids: dict[str, tuple[tuple[Xid, ...], str | None]] = {}
         self._history = CallHistory()
-        self._workers: list[RankLook] = []
+        self._ranks: tuple[RankLook, ...] = ()
+        self._late: LateRanks | None = None
         self._time_left: tuple[float, float] | None = None  # seconds, and when they were told
-        self._crowded: list[str] = []
 
     @property
     def live(self) -> bool:
@@ -171,33 +178,51 @@ class Top:
         self._run = self._run.at(self._view) if self._view.live else None
 
     def _ask_hosts(self, *, ranks: bool, xids: bool) -> list[Outcome[_Answer]]:
+        """Ask the hosts of the live run, else, and while it has no workers yet, all of the inventory."""
         if self._run is not None:
-            return each_spool(self._run, lambda host, spool: _ask(host, spool if ranks else "", xids=xids))
+            most = operations_of(self._world())
+            outcomes = each_spool(
+                self._run, lambda host, spool: _ask(host, spool if ranks else "", xids=xids, most=most)
+            )
+            if outcomes:
+                return outcomes
         inventory = self._site.inventory
         return each(inventory.nodes + inventory.spares, lambda entry: _ask(self._site.host(entry.name), "", xids=xids))
+
+    def _world(self) -> int:
+        """Return how many ranks there are, as far as that may be true: a host says so."""
+        return min(self._view.summary().world_size or 0, MAX_WORLD) if self._view else 0
 
     def _host_look(self, outcome: Outcome[_Answer]) -> HostLook:
         answer = outcome.value
         if answer is None:
             return HostLook(name=outcome.name, error=outcome.reason)
-        usage = answer.usage
-        if usage.xids or usage.xids_error or outcome.name not in self._xids:
-            self._xids[outcome.name] = usage.xids, usage.xids_error
-        xids, error = self._xids[outcome.name]
-        before = self._usage.get(outcome.name)
-        return HostLook(name=outcome.name, usage=usage, before=before, xids=xids, xids_error=error, error=answer.error)
+        xids, error = self._xids.get(outcome.name, ((), None))
+        return HostLook(
+            name=outcome.name,
+            usage=answer.usage,
+            before=self._usage.get(outcome.name),
+            xids=xids,
+            xids_error=error,
+            error=answer.error,
+        )
 
     def _note_ranks(self, answers: Mapping[str, _Answer]) -> None:
         paced = {name: (answer.pace.workers, answer.clock) for name, answer in answers.items() if answer.pace}
         self._history.add(paced)
-        self._workers = sorted(
-            (RankLook(host=name, pace=worker) for name, (workers, _) in paced.items() for worker in workers),
-            key=lambda one: one.pace.rank,
-        )
+        behind: dict[int, float] = {}
+        for group in sorted(self._history.groups(), key=lambda group: len(group.members)):  # the default group counts
+            behind.update(lateness.lateness_ms(group))
+        found = [
+            RankLook(host=name, pace=worker, late_ms=behind.get(worker.rank))
+            for name, (workers, _) in paced.items()
+            for worker in workers
+        ]
+        self._ranks = tuple(sorted(found, key=lambda one: one.pace.rank))
+        self._late = self._judge(answers)
         left = [answer.pace.time_left for answer in answers.values() if answer.pace]
         known = [seconds for seconds in left if seconds is not None]
         self._time_left = (min(known), time.monotonic()) if known else None
-        self._crowded = _crowded_hosts(answers)
 
     def _as_look(self, hosts: tuple[HostLook, ...]) -> TopLook:
         view, now = self._view, time.time()
@@ -213,8 +238,8 @@ class Top:
         return replace(
             shown,
             time_left=self._seconds_left(),
-            ranks=self._ranks(),
-            late=self._late(view, hosts),
+            ranks=self._ranks,
+            late=self._late,
             notices=tuple(behind),
         )
 
@@ -224,34 +249,27 @@ class Top:
         seconds, told = self._time_left
         return max(0.0, round(seconds - (time.monotonic() - told), 1))
 
-    def _ranks(self) -> tuple[RankLook, ...]:
-        behind: dict[int, float] = {}
-        for group in sorted(self._history.groups(), key=lambda group: len(group.members)):  # the default group counts
-            behind.update(lateness.lateness_ms(group))
-        return tuple(RankLook(host=one.host, pace=one.pace, late_ms=behind.get(one.pace.rank)) for one in self._workers)
-
-    def _late(self, view: RunView, hosts: Sequence[HostLook]) -> lateness.LateRanks:
+    def _judge(self, answers: Mapping[str, _Answer]) -> LateRanks:
         history = self._history
-        world = min(view.summary().world_size or 0, MAX_WORLD)  # a host says so
-        missing = set(range(world)).difference(history.clocks)
-        pressures = [host.usage.cpu_pressure for host in hosts if host.usage]
+        missing = set(range(self._world())).difference(history.clocks)
+        pressures = [answer.usage.cpu_pressure for answer in answers.values()]
         return lateness.judge(
             history.groups(),
             history.clocks,
             silent=sorted({*history.silent, *missing}),
-            crowded=self._crowded,
+            crowded=_crowded_hosts(answers),
             busy=any(pressure is not None and pressure > BUSY for pressure in pressures),
         )
 
 
-def _ask(host: Host, spool: str, *, xids: bool) -> _Answer:
+def _ask(host: Host, spool: str, *, xids: bool, most: int = 0) -> _Answer:
     """Ask a host for its usage and, with a ``spool``, for its workers' pace."""
     usage = ask(host, "usage", UsageRequest(xids=xids), HostUsage, timeout=TIMEOUT)
     is_local = host.entry.connection == "local"
     if not spool:
         return _Answer(usage, is_local)
     try:
-        pace = ask(host, "pace", PaceRequest(spool=spool), NodePace, timeout=TIMEOUT)
+        pace = ask(host, "pace", PaceRequest(spool=spool, most=most), NodePace, timeout=TIMEOUT)
         return _Answer(usage, is_local, pace, clock_offset(host))
     except ClusterddpError as error:
         return _Answer(usage, is_local, error=str(error).removeprefix(f"{host.name}: "))

@@ -24,15 +24,16 @@ MAX_GROUPS = 16  # of a worker that are sent
 def pace(request: Request) -> Dict[str, Any]:
     """Operation: the live workers of ``spool``; takes a ``PaceRequest``, returns a ``NodePace``."""
     deadline = time.monotonic() + TIMEOUT
-    spool = Spool(request.read_args(PaceRequest).spool)
+    asked = request.read_args(PaceRequest)
+    spool, most = Spool(asked.spool), min(asked.most, MAX_ENTRIES)
     workers = live_workers(spool.events())
     table = procfs.snapshot() if workers else {}
     with ThreadPoolExecutor(min(AT_ONCE, len(workers) or 1)) as pool:
-        found = pool.map(lambda event: _pace_of(spool, event, look_at(spool, event, table, deadline)), workers)
+        found = pool.map(lambda event: _pace_of(spool, event, look_at(spool, event, table, deadline), most), workers)
         return to_fields(NodePace(tuple(found), _time_left(spool)))
 
 
-def _pace_of(spool: Spool, event: NodeEvent, look: Look) -> WorkerPace:
+def _pace_of(spool: Spool, event: NodeEvent, look: Look, most: int) -> WorkerPace:
     trace = look.trace
     return WorkerPace(
         rank=trace.rank,
@@ -43,7 +44,7 @@ def _pace_of(spool: Spool, event: NodeEvent, look: Look) -> WorkerPace:
         per_second=calls_per_second(look.groups, look.at_ns),
         output_ms=_output_age(spool, event),
         waits=trace.waits,
-        groups=cut(look.groups),
+        groups=cut(look.groups, most),
         why=trace.why,
     )
 
@@ -56,14 +57,14 @@ def calls_per_second(groups: Iterable[RecordedGroup], now_ns: int) -> float:
     return round(sum(age <= RATE_NS for age in ages) / seconds, 3)
 
 
-def cut(groups: Sequence[RecordedGroup]) -> Tuple[GroupPace, ...]:
+def cut(groups: Sequence[RecordedGroup], most: int = MAX_ENTRIES) -> Tuple[GroupPace, ...]:
     """The last operations of the groups used last: of several with one name, as after a new start, only the newest."""
     newest: Dict[str, RecordedGroup] = {}
     for group in sorted(groups, key=lambda group: group.ident):
         if group.entries:
             newest[group.name] = group
     kept = sorted(newest.values(), key=_last_call)[-MAX_GROUPS:]
-    return tuple(_cut_group(group, MAX_ENTRIES // len(kept)) for group in kept)
+    return tuple(_cut_group(group, max(1, most // len(kept))) for group in kept)
 
 
 def _last_call(group: RecordedGroup) -> int:

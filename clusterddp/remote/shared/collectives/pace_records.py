@@ -18,6 +18,8 @@ class PaceRequest(NamedTuple):
     """``pace``: the pace of the live workers of a node."""
 
     spool: str = field(Fields.text)  # the node's folder
+    # operations of each worker that are sent at most; of many ranks fewer, or they fill the asker's memory
+    most: int = field(Fields.number, default=MAX_ENTRIES)
 
 
 def _steps(fields: Fields, name: str) -> List[int]:

@@ -39,6 +39,7 @@ def test_the_last_calls_arrive_as_they_were() -> None:
     assert list(calls) == list(range(2001 - MAX_ENTRIES, 2001))
     assert (calls[2000], calls[1999]) == (NOW, NOW - 100_000 * US)
     assert len(json.dumps(to_fields(group))) < 8000
+    assert [len(one.calls()) for one in cut(recorded(2000), 128)] == [128]
 
 
 def test_of_groups_with_one_name_the_newest_counts_and_of_many_those_used_last() -> None:
