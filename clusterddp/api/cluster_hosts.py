@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.run_view import Reports
 
 
+CONNECT_TIMEOUT = 10.0  # seconds for the TCP connection to a host, and then for its server's banner
+
+
 class ClusterHosts:
     """The hosts of one inventory, opened when first needed, and what they report of runs."""
 
@@ -49,7 +52,12 @@ class ClusterHosts:
         self.detached = False  # whether nobody is to follow the runs that are started
         self.webhook: Webhook | None = None  # receives the events of the runs that are started
         self.launched: RunOnHosts | None = None  # the run started last, from its first host's start on
-        connector = Connector(accept_new_host_keys=given.get("accept_new_host_keys", False), ask=given.get("ask"))
+        connector = Connector(
+            accept_new_host_keys=given.get("accept_new_host_keys", False),
+            ask=given.get("ask"),
+            connect_timeout=given.get("connect_timeout", CONNECT_TIMEOUT),
+            banner_timeout=CONNECT_TIMEOUT,
+        )
         self.connections = Connections(connector, self._tell)
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.api.cluster import Cluster
+from clusterddp.api.cluster_hosts import CONNECT_TIMEOUT
 from clusterddp.cli.command_lines import remember_cluster
 from clusterddp.cli.inventory_choice import choose, read_chosen
 from clusterddp.cli.output import say
@@ -28,15 +29,21 @@ _log = logging.getLogger("clusterddp")
 
 
 def open_cluster(
-    inventory: Path | None, limit: str | None, *, quiet: bool = False, accept: bool = False, starts: bool = False
+    inventory: Path | None,
+    limit: str | None,
+    *,
+    quiet: bool = False,
+    accept: bool = False,
+    starts: bool = False,
+    connect_timeout: float = CONNECT_TIMEOUT,
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
     The built-in one is two nodes on this machine.
 
     ``quiet``: do not print which it is. ``accept``: record unknown host keys. ``starts``: the user's programs will be
-    started, so a Python for the built-in nodes is looked for. Raises InventoryError or UsageError if a file or that
-    Python is wrong, or the user has not agreed to that Python.
+    started, so a Python for the built-in nodes is looked for. ``connect_timeout``: in seconds. Raises InventoryError or
+    UsageError if a file or that Python is wrong, or the user has not agreed to that Python.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)
@@ -58,7 +65,14 @@ def open_cluster(
         say(venv)
     for notice in loaded.notices:
         say(notice)
-    return Cluster(loaded, project=project, accept_new_host_keys=accept, notify=say, ask=prompt_function())
+    return Cluster(
+        loaded,
+        project=project,
+        accept_new_host_keys=accept,
+        notify=say,
+        ask=prompt_function(),
+        connect_timeout=connect_timeout,
+    )
 
 
 def _with_local_python(inventory: Inventory, project: Project) -> tuple[Inventory, str, str]:

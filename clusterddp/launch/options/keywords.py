@@ -22,6 +22,7 @@ class ClusterKeywords(TypedDict, total=False):
         notify: Receives notices, a line each.
         progress: Receives the current activity, in a few words.
         ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: there is no user to ask.
+        connect_timeout: Seconds, or a duration, for the TCP connection to a host; ssh's settings count first.
     """
 
     project: Project | str | Path | None
@@ -29,6 +30,7 @@ class ClusterKeywords(TypedDict, total=False):
     notify: Callable[[str], None]
     progress: Callable[[str], None]
     ask: Callable[[str], str] | None
+    connect_timeout: float | str
 
 
 class DoctorKeywords(TypedDict, total=False):
@@ -78,6 +80,7 @@ CLUSTER_READERS: Mapping[str, Callable[[Any], object]] = {
     "notify": values.callback,
     "progress": values.callback,
     "ask": values.optional(values.callback),
+    "connect_timeout": values.limit,
 }
 DOCTOR_READERS: Mapping[str, Callable[[Any], object]] = {
     "only": values.checks,

@@ -197,6 +197,7 @@ def test_with_a_host_off_what_the_others_know_is_told(make_lab: MakeLab, tmp_pat
         "rank 1 (gpu01) did not join all_reduce #4 of group default (float32 [4]): what it"
     )
     assert any("gpu01" in line and "not answer" in line for line in value["evidence"])
+    assert "within 3 s" in unreachable.err
     lab.host("gpu01").power_off()
     assert user.run("wait", run).code != 0
     lost = user.run("why", run, "--json").json
