@@ -67,8 +67,12 @@ def read_waits(text: bytes) -> Tuple[str, ...]:
     return tuple(sorted(active)[:MAX_WAITS])
 
 
-def read_groups(text: bytes) -> Tuple[RecordedGroup, ...]:
-    """All groups of a trace, each with all its operations; raises DamagedError."""
+def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:
+    """All groups of a trace, each with all its operations; raises DamagedError.
+
+    A group may have operations in the traces of two backends, each with numbers of its own: ``backend`` is put behind
+    its name.
+    """
     trace = Fields({"trace": _parse(text)}, most=MAX_ENTRIES).part("trace")
     groups: Dict[Tuple[str, int], RecordedGroup] = {}
     known: Dict[str, Operation] = {}
@@ -80,7 +84,7 @@ def read_groups(text: bytes) -> Tuple[RecordedGroup, ...]:
         ident = fields.number("pg_id")
         group = groups.get((name, ident))
         if group is None:
-            group = groups[name, ident] = RecordedGroup(_identifier(name), clean(description), ident)
+            group = groups[name, ident] = RecordedGroup(_identifier(name) + backend, clean(description), ident)
         done = fields.flag("retired") or fields.text("state") == "completed"
         started = fields.text("state") == "started"
         # Of several entries with one number the last is of all of them: NCCL's coalesced operations.
@@ -171,7 +175,6 @@ def _cut(group: RecordedGroup, kept: Sequence[int], now_ns: int) -> GroupTrace:
             [sequence, indexes[entry.operation], entry.progress, max(0, now_ns - entry.created_ns) // 1000]
             for sequence, entry in rows
         ],
-        complete=len(rows) == len(group.entries) and sequences[0] <= 1,
     )
 
 

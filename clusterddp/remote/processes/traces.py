@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from ..helper.request import Request
-from ..shared.collectives.trace_records import MAX_WORKER_BYTES, GroupTrace, TracesRequest, WorkerTrace
+from ..shared.collectives.trace_records import MAX_WORKER_BYTES, NCCL, GroupTrace, TracesRequest, WorkerTrace
 from ..shared.run.event_schema import NodeEvent
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.json_text import to_json
@@ -23,6 +23,7 @@ from .worker_threads import cpu_ms, look_at_threads
 TIMEOUT = 2.0  # seconds for all questions to all workers of a node
 MAX_COUNTERS = 1 << 18  # bytes
 MAX_TRACE = 8 << 20  # bytes; 2,000 entries, of which torch keeps that many, are about 1 MB
+RECORDERS = (("fr_trace_json", ""), ("dump_nccl_trace_json", NCCL))  # question → the name of its backend in a group's
 AT_ONCE = 32  # workers asked at a time: each trace takes up to 0.1 s of its CPU
 MIN_THREADS = 8  # of a server, besides the one that accepts; more on more cores
 MAX_PASSING = 0.5  # seconds
@@ -95,10 +96,8 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     try:
         trace = trace._replace(waits=_waits(path, deadline))
         _pass_threads(path, deadline)
-        text = _ask(path, "fr_trace_json", deadline, MAX_TRACE)
-        at_ns = time.time_ns()
-        with _decoding:
-            return Look(trace, trace_decoder.read_groups(text), at_ns)
+        groups = _recorded(path, deadline)
+        return Look(trace, groups, time.time_ns())
     except NoAnswerError as error:
         why = str(error)
     except DamagedError as error:
@@ -113,14 +112,33 @@ def _waits(path: str, deadline: float) -> Tuple[str, ...]:
         return ()
 
 
+def _recorded(path: str, deadline: float) -> Tuple[trace_decoder.RecordedGroup, ...]:
+    """All groups of both flight recorders: NCCL has its own, and gloo's may be unknown to a torch that has that."""
+    found: List[Tuple[trace_decoder.RecordedGroup, ...]] = []
+    unknown = NoAnswerError("")
+    for handler, backend in RECORDERS:
+        try:
+            text = _ask(path, handler, deadline, MAX_TRACE)
+        except UnknownHandlerError as error:
+            unknown = error
+            continue
+        with _decoding:
+            found.append(trace_decoder.read_groups(text, backend))
+    if not found:
+        raise unknown
+    return tuple(group for groups in found for group in groups)
+
+
 def _pass_threads(path: str, deadline: float) -> None:
-    """Call the server's other threads, so that the one that made the last trace makes the next.
+    """Call the server's other threads, so that those that made the last traces make the next.
 
     Torch's server has a pool of threads that answer in turn, and each keeps the memory of its largest answer: 11.5 MB
     for 2,000 entries. With one trace by each, a worker on 64 cores would grow by 0.7 GB.
     """
     until = min(deadline, time.monotonic() + MAX_PASSING)
-    for _ in range(max(MIN_THREADS, os.sysconf("SC_NPROCESSORS_ONLN") - 1) - 2):  # without those of the two questions
+    for _ in range(
+        max(MIN_THREADS, os.sysconf("SC_NPROCESSORS_ONLN") - 1) - 1 - len(RECORDERS)
+    ):  # without those of the questions
         try:
             _ask(path, "ping", until, MAX_COUNTERS)
         except UnknownHandlerError:

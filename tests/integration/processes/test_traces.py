@@ -131,7 +131,6 @@ def test_a_stopped_one_is_named_and_answers_when_it_goes_on(spool: ShimSpool) ->
         (going,) = ask(spool)
     assert (stopped.state, stopped.why, stopped.groups) == ("T", "it is stopped (SIGSTOP)", ())
     assert rows(going) == [(1, DONE), (2, DONE), (3, DONE)]
-    assert going.groups[0].complete
 
 
 def test_one_that_stops_while_it_is_asked_is_given_up_in_time(

@@ -7,7 +7,7 @@ and a host may be wrong: what contradicts itself counts as not said.
 
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Sequence, Tuple
 
-from .trace_records import CREATED, DONE, GroupTrace, Operation, WorkerTrace
+from .trace_records import CREATED, DONE, NCCL, GroupTrace, Operation, WorkerTrace
 
 DEFAULT_GROUP = "0"  # the name of the group of all ranks
 ROOTED = ("broadcast", "reduce", "gather", "scatter")  # operations with a root, which the trace does not have
@@ -125,7 +125,7 @@ def _group(
     )  # an operation that is done has had all members, and so they are in the traces
     unsure = tuple(rank for rank in others if rank in looks and len(looks[rank].groups) >= MANY_GROUPS)
     unheard = [rank for rank in others if rank not in looks or looks[rank].why or rank in unsure]
-    is_default = key[0] == DEFAULT_GROUP
+    is_default = key[0] in (DEFAULT_GROUP, DEFAULT_GROUP + NCCL)
     return Group(
         key=key,
         description=titles[0] if titles else key[0],

@@ -12,6 +12,7 @@ from ..schema.record import bulk, field, many, record
 MAX_WORKER_BYTES = 4096  # of one worker's part of the answer
 LAST_ENTRIES = 64  # of a group's entries that are sent at most
 
+NCCL = " nccl"  # behind the name of a group in NCCL's own recorder
 SAME_SHAPE = ("all_reduce", "reduce", "broadcast")  # operations whose input has to have the same shape on all ranks
 
 # The third value of a row: how far the operation is. Gloo never says that one has started.
@@ -48,7 +49,6 @@ class GroupTrace(NamedTuple):
     # Rows in ascending order of their sequence number: [sequence number, index in ``operations``, CREATED, STARTED or
     # DONE, microseconds from its creation to the look].
     entries: List[List[int]] = bulk(Fields.long_list)
-    complete: bool = field(Fields.flag, default=False)  # whether the rows begin with the group's first operation
 
     @property
     def title(self) -> str:

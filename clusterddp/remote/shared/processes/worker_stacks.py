@@ -118,7 +118,7 @@ def _cut(text: str) -> str:
 def build_stack(host: str, report: StackReport) -> WorkerStack:
     """Parse one worker's stack by the tool that read it; without frames if no tool could."""
     parse = {"py-spy": _parse_py_spy, "faulthandler": _parse_faulthandler}.get(report.source)
-    threads = parse(report.text) if parse else []
+    threads, holds_gil = parse(report.text) if parse else ([], False)
     *others, main = threads or [()]
     return WorkerStack(
         rank=report.rank,
@@ -131,12 +131,12 @@ def build_stack(host: str, report: StackReport) -> WorkerStack:
         why=report.why,
         frames=main,
         threads=tuple(others),
-        holds_gil=report.source == "py-spy" and _owns_gil(report.text),
+        holds_gil=holds_gil,
     )
 
 
-def _parse_faulthandler(text: str) -> List[Tuple[StackFrame, ...]]:
-    """Parse every thread's frames, the main thread's last, as faulthandler prints them."""
+def _parse_faulthandler(text: str) -> Tuple[List[Tuple[StackFrame, ...]], bool]:
+    """Parse every thread's frames, the main thread's last, as faulthandler prints them; it knows no lock's holder."""
     threads: Dict[str, List[StackFrame]] = {}
     frames: List[StackFrame] = []
     for line in text.splitlines():
@@ -148,14 +148,15 @@ def _parse_faulthandler(text: str) -> List[Tuple[StackFrame, ...]]:
         elif frame:
             number = int(frame[2]) if frame[2].isdigit() else 0
             frames.append(StackFrame(file=frame[1], line=number, function=frame[3]))
-    return [tuple(reversed(frames)) for frames in threads.values()]
+    return [tuple(reversed(frames)) for frames in threads.values()], False
 
 
-def _parse_py_spy(text: str) -> List[Tuple[StackFrame, ...]]:
-    """Parse every thread's frames, the main thread's last, from py-spy's JSON."""
+def _parse_py_spy(text: str) -> Tuple[List[Tuple[StackFrame, ...]], bool]:
+    """Parse every thread's frames, the main thread's last, from py-spy's JSON, and whether one holds Python's lock."""
     threads = _read_py_spy(text)
     threads.sort(key=lambda thread: thread.anything("os_thread_id") == thread.anything("pid"))  # equal: the main thread
-    return [tuple(reversed(thread.each("frames", _parse_py_spy_frame))) for thread in threads]
+    holds_gil = any(thread.anything("owns_gil") is True for thread in threads)
+    return [tuple(reversed(thread.each("frames", _parse_py_spy_frame))) for thread in threads], holds_gil
 
 
 def _read_py_spy(text: str) -> List[Fields]:
@@ -165,10 +166,6 @@ def _read_py_spy(text: str) -> List[Fields]:
     except ValueError:
         return []
     return list(Fields({"py-spy": data}, most=MAX_LENGTH).each("py-spy", lambda thread: thread))
-
-
-def _owns_gil(text: str) -> bool:
-    return any(thread.anything("owns_gil") is True for thread in _read_py_spy(text))
 
 
 def _parse_py_spy_frame(frame: Fields) -> StackFrame:

@@ -63,7 +63,7 @@ def test_each_operation_is_told_with_how_far_it_is_and_its_age() -> None:
         entry(1, CREATED, pg_id=1, process_group=["1"]),
     ]
     first, second = cut(*entries)
-    assert (first.name, first.description, first.ident, first.complete) == ("0", "default_pg", 0, True)
+    assert (first.name, first.description, first.ident) == ("0", "default_pg", 0)
     assert [(one.name, one.shape) for one in first.operations] == [
         ("all_reduce", "float32 [4]"),
         ("broadcast", "float16 [4, 4], Odd []"),
@@ -103,14 +103,9 @@ def test_equal_operations_have_equal_keys_and_others_have_not() -> None:
     assert len({*different}) == len(different)
 
 
-def test_a_group_that_began_before_its_first_entry_is_not_complete() -> None:
-    assert not cut(entry(2), entry(3))[0].complete
-
-
 def test_the_last_entries_of_a_long_group_are_sent() -> None:
     (group,) = cut(*(entry(number) for number in range(1, 2001)))
     assert sequences(group) == [*range(2001 - LAST_ENTRIES, 2001)]
-    assert not group.complete
 
 
 def test_operations_that_wait_are_kept_before_finished_ones() -> None:

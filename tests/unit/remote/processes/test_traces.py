@@ -20,7 +20,7 @@ from clusterddp.remote.helper.request import Request
 from clusterddp.remote.processes import trace_decoder, traces
 from clusterddp.remote.processes.traces import Look, look_at
 from clusterddp.remote.processes.worker_server import NoAnswerError
-from clusterddp.remote.shared.collectives.trace_records import CREATED, DONE, MAX_WORKER_BYTES, WorkerTrace
+from clusterddp.remote.shared.collectives.trace_records import CREATED, DONE, MAX_WORKER_BYTES, STARTED, WorkerTrace
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, NodeEvent
 from clusterddp.remote.shared.schema.json_text import to_json
 from clusterddp.remote.shared.schema.record import read_record, to_fields
@@ -59,9 +59,10 @@ def worker(
     local_rank: int = 0,
     groups: bytes | None = None,
     waits: bytes | None = None,
+    nccl: bytes | None = None,
 ) -> Iterator[list[bytes]]:
     """A worker's server with a trace and counters; without them it does not know the question."""
-    answers = {b"wait_counter_values": waits, b"fr_trace_json": groups}
+    answers = {b"wait_counter_values": waits, b"fr_trace_json": groups, b"dump_nccl_trace_json": nccl}
 
     def answer(caller: socket.socket, question: bytes) -> None:
         text = answers.get(question.split()[1].rpartition(b"/")[2])
@@ -97,6 +98,20 @@ def test_torch_without_counters_still_tells_its_groups(spool: Spool) -> None:
     assert (found.waits, found.why, len(found.groups)) == ((), "", 1)
 
 
+def test_both_recorders_are_asked_and_their_numbers_kept_apart(spool: Spool) -> None:
+    started = entry(1, STARTED)
+    with worker(spool, groups=trace(entry(1)), waits=b"{}", nccl=trace(started)):
+        both = look(spool)
+    assert [(group.name, group.entries[0][:3]) for group in both.groups] == [
+        ("0 nccl", [1, 0, STARTED]),
+        ("0", [1, 0, DONE]),
+    ]
+    with worker(spool, 1, waits=b"{}", nccl=trace(started)):
+        assert [group.name for group in look(spool, event(1)).groups] == ["0 nccl"]
+    with worker(spool, 2, groups=trace(entry(1)), waits=b"{}", nccl=b"{"):
+        assert look(spool, event(2)).why.startswith("what it tells of itself is damaged")
+
+
 @pytest.mark.parametrize(("cores", "threads"), [(2, 8), (9, 8), (64, 63)])
 def test_a_look_calls_each_thread_of_the_server_once_and_has_the_last_make_the_trace(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, cores: int, threads: int
@@ -106,7 +121,12 @@ def test_a_look_calls_each_thread_of_the_server_once_and_has_the_last_make_the_t
     with worker(spool, groups=trace(entry(1)), waits=b"{}") as asked:
         assert look(spool).why == ""
     handlers = [question.split()[1].decode().rpartition("/")[2] for question in asked]
-    assert handlers == ["wait_counter_values", *["ping"] * (threads - 2), "fr_trace_json"]
+    assert handlers == [
+        "wait_counter_values",
+        *["ping"] * (threads - 3),
+        "fr_trace_json",
+        "dump_nccl_trace_json",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,10 @@ CASES: dict[str, Case] = {
     ),
     "rooted, none ended": (2, {0: "br4*", 1: "br4*"}, HUNG, TRANSPORT, (0, 1), {"notes": ("root",)}),
     "device": (2, {0: "ar4 ar4>", 1: "ar4 ar4>"}, HUNG, DEVICE, (0, 1), {}),
+    "NCCL's own recorder": (
+        3, {0: "0/default_pg: ar4 | 0 nccl/default_pg: ar4 ar4>", 1: "0/default_pg: ar4", 2: "0/default_pg: ar4"},
+        HUNG, MISSING, (1, 2), {"group": "default"},
+    ),
     "device, one does not start": (3, {0: "ar4>", 1: "ar4*", 2: "ar4>"}, HUNG, DEVICE, (1,), {}),
     "stopped": (3, {0: "ar4 ar4*", 1: "[stopped]", 2: "ar4 ar4*"}, HUNG, MISSING, (1,), {"notes": ("silent",)}),
     "no answer of a host": (4, {0: "ar4 ar4*", 1: "ar4 ar4*"}, HUNG, MISSING, (2, 3), {"notes": ("silent",)}),

@@ -24,7 +24,6 @@ GROUPS = st.builds(
     st.integers(0, 2),
     st.lists(OPERATIONS, min_size=1, max_size=3).map(tuple),
     st.lists(GOOD_ROWS, max_size=4) | st.lists(ROWS, max_size=2),
-    st.booleans(),
 )
 THREADS = st.builds(
     ThreadWait, st.sampled_from([7, 8]), st.sampled_from(["lock", "sleep", "read", ""]), st.integers(0, 9)

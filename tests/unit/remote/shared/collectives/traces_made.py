@@ -88,4 +88,4 @@ def group(ident: int, text: str, *, second: bool = False) -> GroupTrace:
             operations.append(operation)
         age = (len(words) - number) * 1000 + 10**6 * (100 - 10 * ident) + (10**6 if second else 0)
         rows.append([first + number, operations.index(operation), PROGRESS[mark], age])
-    return GroupTrace(name, description, ident, tuple(operations), rows, complete=first == 1)
+    return GroupTrace(name, description, ident, tuple(operations), rows)
