@@ -42,6 +42,7 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "why": "Say which rank holds a run up, and where.",
     "top": "Watch hosts and ranks: use, lateness.",
     "bundle": "Write all that a run tells into one file.",
+    "debug": "Attach pdb to a rank at a breakpoint().",
     "wait": "Wait for runs to end.",
     "down": "End all runs here, remove their old files.",
     "sync": "Bring the project's code to every host.",

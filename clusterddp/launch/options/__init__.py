@@ -210,6 +210,24 @@ class RunOptions:
         help="Do not let workers answer for their collectives.",
         doc="Start no server in the workers that says which collective operations they are in (``why`` asks it).",
     )
+    pdb: bool = option(
+        values.flag,
+        default=False,
+        help="Wait for `debug` at an uncaught exception, too.",
+        doc="At an uncaught exception a worker waits for ``clusterddp debug``, as at ``breakpoint()``, before it ends.",
+    )
+    breakpoint_timeout: float | None = option(
+        duration,
+        default=None,
+        accepts="float | str | None",
+        metavar="D",
+        setting=True,
+        help="Go on after so long at a breakpoint() to which nobody comes (10m).",
+        doc=(
+            "Seconds, or a duration, that ``breakpoint()`` waits for ``clusterddp debug``; None: 10 minutes, or a "
+            "minute less than the process groups' timeouts leave."
+        ),
+    )
     no_doctor: bool = option(
         values.flag,
         default=False,

@@ -33,6 +33,8 @@ class RunKeywords(TypedDict, total=False):
     no_sync: bool
     no_fork_server: bool
     no_comm_trace: bool
+    pdb: bool
+    breakpoint_timeout: float | str | None
     no_doctor: bool
     skip: str | Iterable[str]
     workdir: str | None

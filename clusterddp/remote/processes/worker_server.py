@@ -57,7 +57,7 @@ def ask(path: str, handler: str, *, timeout: float, limit: int) -> bytes:
     """
     deadline = time.monotonic() + timeout
     try:
-        handle = _open_socket(path)
+        handle = open_socket(path)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 # A socket's address has at most 107 bytes, and a spool's path may be longer.
@@ -76,8 +76,8 @@ def ask(path: str, handler: str, *, timeout: float, limit: int) -> bytes:
         raise NoAnswerError("its server is gone (%s)" % os.strerror(error.errno or 0)) from error
 
 
-def _open_socket(path: str) -> int:
-    """The socket at ``path`` itself, not what a link there, or in place of its folder, leads to."""
+def open_socket(path: str) -> int:
+    """A handle on the socket at ``path`` itself, not what a link there, or in place of its folder, leads to."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     folder = os.open(os.path.dirname(path), flags | os.O_DIRECTORY)
     try:

@@ -10,9 +10,19 @@ from ..system.bootstrap import private_folder, write_private
 from ..system.descriptors import link_or_copy, read_whole
 from .layout import RECORDS, Spool
 
-FOLDERS = ("logs", "errors", "stacks", "hook", "hook/__pycache__", "torch")  # made by us: Python would use the umask
+FOLDERS = (
+    "logs",
+    "errors",
+    "stacks",
+    "hook",
+    "hook/__pycache__",
+    "torch",
+    "debug",
+)  # made by us: Python would use the umask
 PROGRAM = "program"  # folder of a built-in program that runs in place of a script; its working folder too
 HOOK = "clusterddp_remote/worker/hook/sitecustomize.py"  # in the zipapp
+DEBUGGER = "clusterddp_remote/worker/hook/rank_debugger.py"
+UNCAUGHT = "uncaught"  # file that lets the hook stop at an uncaught exception too
 RECORD_BYTES = 16 << 10  # reserved for each of RECORDS
 
 
@@ -34,6 +44,8 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         os.mkdir(spool.path(name), 0o700)
     if plan.host_settings.comm_trace and not plan.settings.no_comm_trace:
         os.mkdir(spool.traces, 0o700)  # where the hook finds it, it starts a server
+    if plan.settings.pdb:
+        write_private(spool.path("debug", UNCAUGHT), b"", durable=False)
     link_or_copy(code, spool.code)
     write_hook(code, spool.path("hook"))
     if plan.settings.program:
@@ -51,8 +63,9 @@ def write_hook(code: int, folder: str) -> None:
 
     Then no worker compiles it, not even with PYTHONDONTWRITEBYTECODE, where each would compile it again.
     """
-    source, *compiled = zip_members(code, HOOK, HOOK + "c")
+    source, debugger, *compiled = zip_members(code, HOOK, DEBUGGER, HOOK + "c")
     write_private(os.path.join(folder, "sitecustomize.py"), source, durable=False)
+    write_private(os.path.join(folder, "rank_debugger.py"), debugger, durable=False)
     name = "sitecustomize.%s.pyc" % sys.implementation.cache_tag
     for data in compiled:
         if data.startswith(sys.modules["_frozen_importlib_external"].MAGIC_NUMBER):

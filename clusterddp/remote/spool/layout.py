@@ -2,7 +2,7 @@
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json quoted/ control.key worker remote.pyz hook/ lock supervisor.json
-        events.jsonl logs/ errors/ stacks/ torch/ program/ committed stop.json exit.json verdict.json
+        events.jsonl logs/ errors/ stacks/ traces/ debug/ torch/ program/ committed stop.json exit.json verdict.json
         claim.<member>
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
@@ -99,6 +99,11 @@ class Spool:
     def trace_socket(self, start: int, local_rank: int) -> str:
         """The socket of one worker."""
         return os.path.join(self.traces, "%d.%d" % (start, local_rank))
+
+    @property
+    def debug(self) -> str:
+        """The folder of the sockets at which stopped workers wait for `clusterddp debug`."""
+        return self.path("debug")
 
     @property
     def events_file(self) -> str:
@@ -326,7 +331,6 @@ class Spool:
         record["survivors"] = redaction_of(self.folder).value(fields.get("survivors", []), longest=0)
         if not fields.get("pending"):
             self.drop_secrets()
-            self._remove_trace_sockets()
         self._unwritten_exit = None
         try:
             self._write_record(EXIT, record)
@@ -340,14 +344,6 @@ class Spool:
             disk_space.free_reserved(self.path(name))
         if not fields.get("pending"):
             free_unneeded(self.folder)
-
-    def _remove_trace_sockets(self) -> None:
-        try:
-            for name in os.listdir(self.traces):
-                os.unlink(os.path.join(self.traces, name))
-            os.rmdir(self.traces)
-        except OSError:  # there were none; or retention removes the folder later
-            pass
 
     def make_exit_final(self, reason: str) -> None:
         """Mark the exit record as final: ``reason`` says why no attempt follows, or which one."""

@@ -1,9 +1,11 @@
-"""Free what an ended node's folder needs no more: space reserved for a full disk, and the start-up hook."""
+"""Free what an ended node's folder needs no more: space reserved for a full disk, the start-up hook, sockets."""
 
 import os
 
 from ..system.disk_space import free_preallocated
 from ..system.small_files import sorted_names
+
+SOCKETS = ("traces", "debug")  # folders of the workers' sockets
 
 
 def free_unneeded(folder: str) -> None:
@@ -16,12 +18,15 @@ def free_unneeded(folder: str) -> None:
     for path in (os.path.join(folder, "events.jsonl"), *written):
         free_preallocated(path)
     hook = os.path.join(folder, "hook")
-    compiled = os.path.join(hook, "__pycache__")
+    for emptied in (os.path.join(hook, "__pycache__"), hook, *(os.path.join(folder, name) for name in SOCKETS)):
+        _remove(emptied)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder and its files."""
     try:
-        for name in sorted_names(compiled):
-            os.unlink(os.path.join(compiled, name))
-        os.unlink(os.path.join(hook, "sitecustomize.py"))
-        for emptied in (compiled, hook):
-            os.rmdir(emptied)
-    except OSError:  # the disk is read-only, or another process does so too
+        for name in sorted_names(folder) if not os.path.islink(folder) else ():
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:  # the disk is read-only, or another process does so too, or there is none
         pass

@@ -12,6 +12,7 @@ from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import Participants
 from ..shared.run.plan import NodePlan
 from ..shared.verdict.failures import LEASE, STALLED, STOPPED, TIME_LIMIT, ended_by_manager
+from ..spool.attention import is_attended
 from ..system.clock import boot_clock
 from .children import Children
 from .fence_pipe import FOREVER, FencePipe, Lease
@@ -95,7 +96,8 @@ class StopConditions:
         return None
 
     def _time_limit(self) -> Optional[EndOrder]:
-        if self.plan.settings.time_limit and time.monotonic() - self.started_at > self.plan.settings.time_limit:
+        limit = self.plan.settings.time_limit
+        if limit and time.monotonic() - self.started_at > limit and not is_attended(self.children.spool):
             return EndOrder(TIME_LIMIT, GRACE, ours=False)
         return None
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 # (a line of [tool.clusterddp], its key, what is said)
 WRONG_KEYS = [
     ('graze = "3s"', "graze", "no such option; did you mean grace?"),
-    ("zzz = 1", "zzz", "known are debug-comm, "),
+    ("zzz = 1", "zzz", "known are breakpoint-timeout, debug-comm, "),
     ('grace = "soon"', "grace", "'soon' is no duration"),
     ("grace = true", "grace", "'true' is no duration"),
     ("grace = [3]", "grace", "[3] is not one value"),

@@ -17,6 +17,9 @@ class RunSettings(NamedTuple):
     env: Mapping[str, str] = field(by_key(Fields.text), default={})  # the user's, for all hosts
     debug_comm: bool = field(Fields.flag, default=False)
     no_comm_trace: bool = field(Fields.flag, default=False)
+    pdb: bool = field(Fields.flag, default=False)  # an uncaught exception stops as breakpoint() does
+    # seconds that a stop waits for an operator; None: as the process groups' timeouts allow
+    breakpoint_timeout: Optional[float] = field(Fields.maybe_real, default=None)
     # seconds between SIGTERM and SIGKILL when torchrun ends its workers
     grace: float = field(Fields.real, default=GRACE)
     time_limit: Optional[float] = field(Fields.maybe_real, default=None)

@@ -30,6 +30,7 @@ LONGEST = 64 * 1024  # characters of a traceback or message that are kept
 DISTRIBUTED = "torch.distributed.distributed_c10d"  # once it is looked for, the C++ part of torch.distributed is there
 FORK_SERVER = "fork-server "  # in place of a worker's name, followed by the descriptor of the socket to the supervisor,
 # or by "warm" and a warm server's arguments
+_stops: "List[Any]" = []  # one, once a breakpoint was met
 
 
 def restore() -> str:
@@ -94,8 +95,8 @@ def serve_forks(argument: str) -> str:
 
 
 def install(worker: str) -> None:
-    """Install the exception record, the stack signal, output that survives a full disk, and the server for traces."""
-    for step in (keep_exceptions, dump_stacks, survive_full_disk, serve_traces):
+    """Install the exception record, the stack signal, output that survives a full disk, breakpoints, and traces."""
+    for step in (keep_exceptions, dump_stacks, survive_full_disk, wait_at_breakpoints, serve_traces):
         try:
             step(worker)
         except Exception:  # noqa: BLE001, S112 - a worker without one of them is still a worker
@@ -114,10 +115,11 @@ def keep_exceptions(worker: str) -> None:
                 write_record(worker, workdir, kind, value, trace)
             except BaseException:  # noqa: BLE001 - printing comes first
                 pass
-        return previous(kind, value, trace)
+        previous(kind, value, trace)
+        if os.getpid() == pid and trace is not None and issubclass(kind, Exception):
+            examine(worker, kind.__name__, trace)
 
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(excepthook, name, getattr(previous, name, None))
+    look_like(excepthook, previous)
     if previous is sys.__excepthook__:  # other code compares the two to see whether the hook is the default
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
@@ -266,6 +268,53 @@ def survive_full_disk(worker: str) -> None:
         raw = getattr(buffer, "raw", buffer)
         if raw is not None:
             raw.write = _surviving(raw.write, worker, name, order)
+
+
+def wait_at_breakpoints(worker: str) -> None:
+    """Let ``breakpoint()`` wait for `clusterddp debug`, unless PYTHONBREAKPOINT or the host's own code has a say."""
+    previous = sys.breakpointhook
+    if previous is not sys.__breakpointhook__:
+        return
+
+    def breakpointhook(*args: "Any", **kwargs: "Any") -> "Any":
+        if os.environ.get("PYTHONBREAKPOINT"):
+            return previous(*args, **kwargs)
+        try:
+            stops = load_stops(worker)
+        except Exception as error:  # noqa: BLE001 - the script goes on
+            sys.stderr.write("clusterddp: a breakpoint() is passed over: %s: %s\n" % (type(error).__name__, error))
+            return None
+        return stops.stop_at(sys._getframe(1))  # noqa: SLF001 - the documented way to the caller
+
+    look_like(breakpointhook, previous)
+    sys.breakpointhook = sys.__breakpointhook__ = breakpointhook  # other code compares the two
+
+
+def examine(worker: str, kind: str, trace: "TracebackType") -> None:
+    """Where the run has --pdb, let `clusterddp debug` look at an uncaught exception before the worker ends."""
+    try:
+        if os.path.exists(os.path.join(SPOOL, "debug", "uncaught")):
+            load_stops(worker).stop_after(kind, trace)
+    except Exception:  # noqa: BLE001 - the exception has been printed
+        pass
+
+
+def load_stops(worker: str) -> "Any":
+    """The worker's stops at breakpoints, from the file beside this one, which is loaded once."""
+    if not _stops:
+        path = os.path.join(SPOOL, "hook", "rank_debugger.py")
+        with open(path, "rb") as stream:
+            code = compile(stream.read(), path, "exec")
+        namespace: "Dict[str, Any]" = {"__name__": "clusterddp_rank_debugger", "__file__": path}
+        exec(code, namespace)  # noqa: S102 - ours; to import it would leave a module that the script sees
+        _stops.append(namespace["Stops"](SPOOL, worker))
+    return _stops[0]
+
+
+def look_like(ours: "Any", original: "Any") -> None:
+    """Give a function of ours the name and documentation of Python's own that it replaces."""
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(ours, name, getattr(original, name, None))
 
 
 def serve_traces(worker: str) -> None:

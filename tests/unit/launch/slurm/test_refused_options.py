@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 HEEDED = {
     "script", "args", "module", "name", "array", "nnodes", "nproc_per_node", "env", "secret", "time_limit", "relaunch",
     "on_disconnect", "max_restarts", "rdzv_backend", "torchrun_arg", "pass_local_rank", "debug_comm", "grace",
-    "no_fork_server", "no_comm_trace", "stall", "on_stall", "no_sync", "spread", "take", "sync_limit", "log_limit",
-    "launcher", "limit", "workdir", "again",
+    "no_fork_server", "no_comm_trace", "stall", "on_stall", "pdb", "breakpoint_timeout", "no_sync", "spread", "take",
+    "sync_limit", "log_limit", "launcher", "limit", "workdir", "again",
 }  # fmt: skip
 # How a host is reached, what Slurm's own part has no say in, and what a workdir that nodes share does not need (carry).
 OF_A_HOST = {

@@ -1,0 +1,170 @@
+"""`clusterddp debug` of ranks that wait at breakpoints: over two nodes on this machine, with real torchrun."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.spool.attention import is_attended
+from clusterddp.remote.spool.layout import Spool
+from tests.integration.cli import CLUSTERDDP, LIMIT, Done, User, local_processes, used_before
+from tests.lab.system import wait_until
+from tests.lean import training_python
+from tests.remedies import remedy, type_line
+from tests.with_torch import need_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+need_torch()
+pytestmark = pytest.mark.torch
+
+ATTACHES = remedy("remote/worker/hook/rank_debugger.py", "`clusterddp debug %s` attaches a terminal")
+FIRST = remedy("cli/actions/debug_action.py", "`clusterddp debug {} {}` attaches to rank {}")
+SAYS_HOW = remedy("cli/actions/debug_action.py", "`clusterddp why` says how")
+TRAIN = """
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+
+def step(number):
+    total = torch.ones(1) * dist.get_rank()
+    if dist.get_rank() == 1 or number == 1:
+        breakpoint()
+    dist.all_reduce(total)
+    return total.item()
+
+dist.init_process_group("gloo")
+for number in range(2):
+    print(number, step(number), flush=True)
+"""
+FAILS = """
+import os
+def divide(number):
+    return 1 / number
+if os.environ["RANK"] == "1":
+    divide(0)
+"""
+BUSY = """
+import threading
+breakpoint()
+print("on", flush=True)
+while True:
+    threading.Event().wait(0.05)
+"""
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    """Somebody without an inventory, who trains over two nodes on this machine."""
+    user = used_before(User(tmp_path))
+    user.env["CLUSTERDDP_PYTHON"] = training_python()
+    for name, text in {"train.py": TRAIN, "fails.py": FAILS, "busy.py": BUSY}.items():
+        user.write(name, text)
+    yield user
+    user.run("stop", "--all", "--grace", "0")
+    wait_until("nothing is left", lambda: not local_processes(str(user.home)))
+
+
+def type_lines(user: User, lines: str, *words: str) -> Done:
+    """`clusterddp debug` with these lines as its stdin."""
+    done = subprocess.run(
+        [CLUSTERDDP, "debug", *words],
+        input=lines,
+        capture_output=True,
+        text=True,
+        cwd=user.folder,
+        env=user.env,
+        timeout=LIMIT,
+        check=False,
+    )
+    return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+def stop_waits(user: User, run: str, times: int = 1) -> None:
+    """Until so many ranks have said that they wait."""
+    user.hear(run, "attaches a terminal", times=times)
+
+
+def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> None:
+    with user.start("run", "train.py") as live:
+        live.wait_for("[1 local1:0] clusterddp: rank 1 waits at breakpoint(), train.py:9 in step: `clusterddp debug 1`")
+        not_there = user.run("debug", "0")
+        began = time.monotonic()
+        first = type_lines(user, "p number, total\nn\n", "1")
+        took = time.monotonic() - began
+        live.wait_for("attaches a terminal", times=3)  # both in the second step
+        listed = user.run("debug")
+        assert FIRST.printed(listed.err) == (live.run, "0", "0")
+        second = type_lines(user, "total += 10\nw\n", live.run, "0")
+        third = type_lines(user, "q\n")  # the only one that is left
+        done = live.end()
+    assert not_there.code == 1
+    assert "rank 0 is not at a breakpoint(), so pdb cannot be attached; it is here:" in not_there.err
+    assert "train.py:10 in step" in not_there.out
+
+    assert first.code == 0, first.err
+    assert "train.py(9)step()\n-> breakpoint()\n(Pdb) p number, total\n(0, tensor([1.]))\n(Pdb) n\n" in first.out
+    assert first.out.endswith("train.py(10)step()\n-> dist.all_reduce(total)\n")
+    assert first.notes[-1] == "detached: rank 1 goes on"
+    assert took < 3 + 2  # attached in three seconds; the tests' machines have more to do
+    assert [line.partition("; it goes on")[0] for line in listed.lines] == [
+        f"rank {rank} (local{rank}:0) waits at breakpoint(), train.py:9 in step" for rank in (0, 1)
+    ]
+    assert "-> print(number, step(number), flush=True)" in second.out
+    assert third.notes[-1] == "detached: rank 1 goes on"
+    assert done.code == 0
+    assert sorted(one.text for one in done.workers if one.text[0].isdigit()) == ["0 1.0", "0 1.0", "1 11.0", "1 11.0"]
+
+
+def test_an_uncaught_exception_is_looked_at_and_then_fails_the_run(user: User) -> None:
+    with user.start("run", "--pdb", "fails.py") as live:
+        live.wait_for("rank 1 waits at ZeroDivisionError, fails.py:4 in divide")
+        (rank,) = ATTACHES.printed(live.text())
+        seen = type_lines(user, "p number\n", rank)
+        done = live.end()
+    assert "fails.py(4)divide()\n-> return 1 / number\n(Pdb) p number\n0\n" in seen.out
+    assert seen.notes[-1] == "detached: rank 1 ends now"
+    assert done.code == 1
+    assert "ZeroDivisionError" in done.notes[-1]
+
+
+def test_a_terminal_stops_the_rank_is_alone_and_all_hosts_know_of_it(user: User) -> None:
+    run = user.run("run", "--detach", "busy.py").out.strip()
+    stop_waits(user, run, 2)
+    spools = [Spool(str(path.parent)) for path in user.home.glob(f".clusterddp/runs/{run}/*/*/debug")]
+    assert len(spools) == 2
+    assert not any(map(is_attended, spools))
+    with user.start("debug", "1", terminal=True) as terminal:
+        terminal.wait_for("(Pdb) ")
+        wait_until("both hosts know", lambda: all(map(is_attended, spools)))
+        second = user.run("debug", "1")
+        terminal.key("c\n")
+        terminal.wait_for("Ctrl-C stops it where it is, Ctrl-D detaches")
+        terminal.key("\x03")
+        terminal.wait_for("interrupted")
+        terminal.wait_for("(Pdb) ", times=2)
+        terminal.key("\x03")  # gives up the line
+        terminal.wait_for("(Pdb) ", times=3)
+        terminal.key("\x04")
+        ended = terminal.end()
+    wait_until("both hosts know", lambda: not any(map(is_attended, spools)))
+    assert second.code == 1
+    assert "somebody else is attached to rank 1" in second.err
+    assert ended.code == 0
+    assert "detached: rank 1 goes on" in ended.out
+    user.hear(run, "on")
+
+
+def test_nobody_comes_and_the_run_goes_on(user: User) -> None:
+    user.write("train.py", TRAIN.replace('"gloo"', '"gloo", timeout=timedelta(seconds=61)'))
+    done = user.run("run", "train.py")
+    assert done.code == 0
+    assert "process group default times out in 6" in done.out
+    assert done.out.count("nobody came to train.py:9: it goes on, and does not stop there again") == 2
+    (why,) = SAYS_HOW.commands(user.run("debug").err)
+    assert type_line(user, why).code == 0
