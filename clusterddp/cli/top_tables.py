@@ -38,7 +38,7 @@ def lines(look: TopLook) -> list[str]:
 
 def _head(look: TopLook) -> Iterator[str]:
     if look.run is None:
-        yield "no run is live"
+        yield "no run of this project is live"
         return
     name = f" ({look.name})" if look.name else ""
     age = f" for {human_duration(look.time - look.started)}" if look.started and look.late is not None else ""
@@ -59,7 +59,7 @@ def _ranks(look: TopLook) -> Table:
             escape(f"{one.host}:{pace.local_rank}"),
             f"{pace.per_second:.1f}" if not pace.why else "-",
             f"[{style}]{behind}[/]" if style else behind,
-            _short(pace.memory),
+            short_size(pace.memory),
             printed,
             escape(pace.why or ", ".join(pace.waits) or "-"),
         )
@@ -71,9 +71,9 @@ def _hosts(look: TopLook) -> Table:
     for host in look.hosts:
         cpu = "-" if host.cpu is None else f"{host.cpu:.0%}"
         nic = host.nics[0] if host.nics else None  # the busiest one
-        network = (escape(nic.name), _short(nic.received), _short(nic.sent)) if nic else ("-",) * 3
+        network = (escape(nic.name), short_size(nic.received), short_size(nic.sent)) if nic else ("-",) * 3
         if host.usage:
-            table.add(escape(host.name), cpu, _memory(host), _disk(host), *map(_short, host.disk_rates), *network)
+            table.add(escape(host.name), cpu, _memory(host), _disk(host), *map(short_size, host.disk_rates), *network)
         else:
             table.add(escape(host.name), "[red]no answer[/]", *("-",) * 7)
     return table
@@ -83,7 +83,7 @@ def _memory(host: HostLook) -> str:
     used, memory = host.memory_used, host.usage.memory if host.usage else None
     if used is None or not memory:
         return "-"
-    return _marked(f"{_short(used)}/{_short(memory)}", red=used > _FULL * memory)
+    return _marked(f"{short_size(used)}/{short_size(memory)}", red=used > _FULL * memory)
 
 
 def _disk(host: HostLook) -> str:
@@ -101,7 +101,7 @@ def _gpus(look: TopLook) -> Table:
         table.add(
             escape(f"{host.name}:{gpu.number}"),
             "-" if gpu.busy_percent is None else f"{gpu.busy_percent}%",
-            "-" if used is None or memory is None else f"{_short(used * _MIB)}/{_short(memory * _MIB)}",
+            "-" if used is None or memory is None else f"{short_size(used * _MIB)}/{short_size(memory * _MIB)}",
             "-" if gpu.watts is None else f"{gpu.watts} W",
             "-" if gpu.celsius is None else _marked(f"{gpu.celsius} °C", red=hot),
             _xids([xid for xid in host.xids if _same_bus(xid.bus, gpu.bus)]),
@@ -115,7 +115,7 @@ def _holders(look: TopLook) -> Table:
     for host, gpu in _each_gpu(look):
         name = escape(f"{host.name}:{gpu.number}")
         for process in gpu.processes:
-            memory = "-" if process.memory_mib is None else _short(process.memory_mib * _MIB)
+            memory = "-" if process.memory_mib is None else short_size(process.memory_mib * _MIB)
             command = f"{process.pid} {process.command}"
             table.add(name, escape(process.user or "?"), escape(process.run or "-"), memory, escape(command))
         if not gpu.processes:
@@ -159,9 +159,9 @@ def _marked(text: str, *, red: bool) -> str:
     return f"[red]{text}[/]" if red else text
 
 
-def _short(size: float | None) -> str:
+def short_size(size: float | None) -> str:
     """Return a number of bytes in few letters: ``1.9G``."""
-    return "-" if size is None else human_size(round(size)).replace(" bytes", "").replace(" ", "").rstrip("B")
+    return "-" if size is None else human_size(round(size)).partition(" byte")[0].replace(" ", "").rstrip("B")
 
 
 def _ago(seconds: float) -> str:

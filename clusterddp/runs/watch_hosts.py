@@ -41,7 +41,6 @@ MAX_CALLS = 600_000  # calls of all ranks that are remembered of a group, and
 MIN_OPERATIONS, MAX_OPERATIONS = 128, 2048  # of how many operations
 MAX_WORLD = 1 << 17  # ranks
 BUSY = 20.0  # percent of the time in which processes wait for cores, from which on ranks are late in turn by that
-CLOCK_DRIFT = 50e-6  # of a clock, at most: seconds a second
 
 
 class _Answer(NamedTuple):
@@ -63,7 +62,7 @@ class _ClockSeen(NamedTuple):
 
     def error_at(self, now: float) -> int:
         """Return the possible error of the offset at a later time."""
-        return self.error + int((now - self.at) * CLOCK_DRIFT * 1e9)
+        return self.error + int((now - self.at) * lateness.CLOCK_DRIFT * 1e9)
 
 
 def operations_of(ranks: int) -> int:

@@ -95,6 +95,9 @@ def test_a_detached_run_is_followed_looked_at_signalled_and_stopped(user: User, 
         assert [host["name"] for host in status["hosts"]] == ["gpu01", "gpu02"]
         assert "stay.py" in user.run("status", status["job"], "--stacks").out
         assert any("stay.py:" in line for line in user.run("why", status["job"], "--json").json["evidence"])
+        seen = user.run("top", status["job"], "--json").json
+        assert [(rank["rank"], rank["host"]) for rank in seen["ranks"]] == [(0, "gpu01"), (1, "gpu02")]
+        assert [host["error"] for host in seen["hosts"]] == [None, None]
         assert user.run("signal", status["job"], "USR1").code == 0
         live.wait_for("[0 gpu01:0] noticed")
         live.wait_for("[1 gpu02:0] noticed")

@@ -111,7 +111,7 @@ def test_without_a_run_hosts_are_shown_and_bad_words_are_one_line(user: User) ->
     value = done.json
     assert (done.code, value["run"], value["late"], value["ranks"]) == (0, None, None, [])
     assert [host["name"] for host in value["hosts"]] == ["local0", "local1"]
-    assert "no run is live" in user.run("top").out
+    assert "no run of this project is live" in user.run("top").out
     unknown = user.run("top", "nosuchrun")
     assert (unknown.code, unknown.out) == (1, "")
     folder = user.run("top", "--openmetrics", "missing/x.prom")

@@ -52,6 +52,13 @@ def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, col
     assert "rank 1 (gpu01:0) is" in " ".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("size", "text"), [(None, "-"), (0, "0"), (1, "1"), (999, "999"), (2150, "2.15k"), (2e9, "2G")]
+)
+def test_sizes_are_short(size: float | None, text: str) -> None:
+    assert top_tables.short_size(size) == text
+
+
 def test_a_pipe_gets_one_word_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [line.split() for line in shown(monkeypatch, look())]
     assert ["1", "gpu01:0", "9.9", "10.0_ms", "250M", "2_s_ago", "-"] in rows
@@ -66,7 +73,7 @@ def test_without_a_run_who_holds_which_gpu(monkeypatch: pytest.MonkeyPatch) -> N
     )
     lines = shown(monkeypatch, look(run=None, late=None, ranks=(), hosts=hosts), 100)
     at = next(number for number, line in enumerate(lines) if "held by" in line)
-    assert lines[0] == "no run is live"
+    assert lines[0] == "no run of this project is live"
     assert lines[at:] == [
         "GPU      held by  run         memory  process",
         "gpu00:0  alice    33n7fac6he  64.2G   7 python train.py",

@@ -16,6 +16,7 @@ MIN_STEPS = 5  # of a window
 MIN_SPAN_NS = 6_000_000_000  # that the windows last together
 MAX_GAP = 20  # times the median time of work that a longer one counts, as a pause for a checkpoint does
 MIN_SHARE = 0.1  # of the steps in which each of the ranks that are late in turn is the last one
+CLOCK_DRIFT = 50e-6  # of a clock against another, at most: seconds a second
 MAX_REASON = 3  # ranks that a reason names
 
 ALWAYS, IN_TURN, NOBODY, UNDECIDED = "always", "in-turn", "nobody", "undecided"
@@ -125,6 +126,8 @@ def _judge_group(group: GroupTimes, clocks: Mapping[int, Clock]) -> LateRanks:
     steps = _newest(_steps(group, error))
     if len(steps) < WINDOWS * MIN_STEPS or _span(steps) < MIN_SPAN_NS:
         return LateRanks(UNDECIDED, steps=len(steps), reason="too few steps were seen yet")
+    if error:  # clocks on several hosts, compared at the end
+        error += int(_span(steps) * CLOCK_DRIFT)
     windows = _windows([step.calls for step in steps])
     judged = [_late_one(window, error) for window in windows]
     if len({*judged}) == 1 and judged[0] is not None:
