@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli import interrupts
 from clusterddp.cli.bundle_lines import write_after_failure
 from clusterddp.cli.output import report_proofs, say, say_event, writer
-from clusterddp.cli.run_lines import fold_if_many_ranks, say_reasons, selection_for
-from clusterddp.errors import EXIT_NOT_THE_SCRIPT, ClusterddpError, RunError
+from clusterddp.cli.run_end import print_own_end
+from clusterddp.cli.run_lines import fold_if_many_ranks, selection_for
+from clusterddp.errors import ClusterddpError, RunError
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.renderers import renderer_for
-from clusterddp.remote.shared.run.run_state import RunState, end_event
+from clusterddp.remote.shared.run.run_state import end_event
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.background import join_late_hosts, lease_renewal
 from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run import interrupt_reason
-from clusterddp.runs.run_folders import describe_workdirs
-from clusterddp.runs.view.preload_hint import is_new
 from clusterddp.runs.watch import RunWatch
 
 if TYPE_CHECKING:
@@ -74,7 +73,9 @@ def attach(
         seconds = time.monotonic() - started
         if bundle and verdict:
             write_after_failure(run, verdict)
-        code = _report_end(run, verdict, seconds, notifier)
+        if verdict:
+            notifier.tell(end_event(verdict.state), verdict.line)
+        code = print_own_end(run, verdict, f" in {seconds:.1f} s")
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
@@ -154,36 +155,6 @@ def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) 
         return verdict
 
 
-def _report_end(run: Run, verdict: Verdict | None, seconds: float, notifier: Notifier) -> int:
-    """Report how the run ended after ``seconds``, here and by ``notifier``; return the exit code."""
-    if verdict is None:
-        say("the run goes on, but its hosts cannot be followed")
-        return EXIT_NOT_THE_SCRIPT
-    notifier.tell(end_event(verdict.state), verdict.line)
-    return _print_verdict(run, verdict, f" in {seconds:.1f} s")
-
-
-def _print_verdict(run: Run, verdict: Verdict, took: str = "") -> int:
-    """Print the verdict and where the run's files are, a failure's verdict last; return the exit code.
-
-    ``took`` is the end of a successful run's line, such as " in 5.0 s"; empty: none.
-    """
-    folder = describe_workdirs(run.record)
-    failed = verdict.state != RunState.SUCCEEDED
-    if failed and folder:
-        say(f"the files of run {run.id} are in {folder}")
-    say_reasons(run, verdict)
-    if verdict.slow_imports and is_new(run.cluster.project, verdict.slow_imports):
-        say(verdict.slow_imports.line)
-    if failed:
-        say(verdict.line)
-        return verdict.exit_code
-    where = f"; its files are in {folder}" if folder else ""
-    comma = "" if verdict.line == RunState.SUCCEEDED or not took else ","
-    say(f"run {run.id} {verdict.line}{comma}{took}{where}")
-    return verdict.exit_code
-
-
 def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: KeyboardInterrupt) -> int:
     """Stop a run that was interrupted between its first host's start and ``attach``, and report the proof."""
     try:
@@ -205,7 +176,7 @@ def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts
-    return _print_verdict(run, verdict) if verdict else code
+    return print_own_end(run, verdict) if verdict else code
 
 
 def _raise_detached(*_: object) -> NoReturn:

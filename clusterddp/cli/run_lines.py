@@ -1,4 +1,4 @@
-"""Choose what `run` and `logs` show of a run: which lines, whether equal ones are shown as one, why it ended so."""
+"""Choose what `run` and `logs` show of a run: which lines, and whether equal ones are shown as one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.output import say
 from clusterddp.logs.fold import Fold
 from clusterddp.logs.selection import Selection
-from clusterddp.runs.failure_lines import failure_output
 
 if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
     from clusterddp.runs.run import Run
-    from clusterddp.runs.view.verdict_lines import Verdict
 
 MAX_UNFOLDED_RANKS = 8  # ranks that a terminal shows one by one, if nothing else is said
 
@@ -51,14 +48,3 @@ def fold_if_many_ranks(renderer: Renderer, run: Run, shown: tuple[int, ...] | No
     ranks = world if shown is None else len({rank for rank in shown if rank < world})
     if wanted or (wanted is None and ranks > MAX_UNFOLDED_RANKS and sys.stdout.isatty()):
         renderer.fold(Fold())
-
-
-def say_reasons(run: Run, verdict: Verdict) -> None:
-    """Print what comes before a verdict: notices, the last lines of the first failure, the remedy."""
-    for line in verdict.notices:
-        say(line)
-    for failure in verdict.failures[:1]:
-        for line in failure_output(run, failure):
-            say(line)
-    if verdict.remedy:
-        say(f"remedy: {verdict.remedy}")

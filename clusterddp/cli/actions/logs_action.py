@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.cli.interrupts import explaining_ctrl_c
 from clusterddp.cli.output import say, say_event, writer
 from clusterddp.cli.progress import Progress
-from clusterddp.cli.run_lines import fold_if_many_ranks, say_reasons
+from clusterddp.cli.run_end import print_followed_end
+from clusterddp.cli.run_lines import fold_if_many_ranks
 from clusterddp.cli.session import open_cluster
-from clusterddp.errors import EXIT_FAILED, EXIT_NOT_THE_SCRIPT, RunError, UsageError
+from clusterddp.errors import EXIT_FAILED, RunError, UsageError
 from clusterddp.logs.merge import StreamBroken
 from clusterddp.logs.renderers import renderer_for
 from clusterddp.logs.resume import offsets_after, read_lines
@@ -183,11 +184,7 @@ class AttemptReader:
         """Return the exit code: while following the run's own, after its verdict; else 1 if lines are missing."""
         if not self.selection.follow:
             return EXIT_FAILED if self.missing_hosts else 0
-        if self.verdict is None:
-            return EXIT_NOT_THE_SCRIPT
-        say_reasons(self.run, self.verdict)
-        say(f"run {self.run.id}: {self.verdict.line}")
-        return self.verdict.exit_code
+        return print_followed_end(self.run, self.verdict)
 
 
 def _without_hosts(run: Run, hosts: set[str]) -> Run:

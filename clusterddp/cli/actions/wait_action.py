@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.interrupts import explaining_ctrl_c
 from clusterddp.cli.output import say
+from clusterddp.cli.run_end import print_awaited_end
 from clusterddp.cli.session import open_cluster
 from clusterddp.runs.wait import find_soon, wait_for
 
@@ -50,7 +51,4 @@ def _wait_and_report(run: Run, notify: Callable[[str], None]) -> int:
     """Wait for one run, print its verdict and return its exit code."""
     with explaining_ctrl_c(run):
         verdict = wait_for(run, notify)
-    for notice in verdict.preface:
-        say(f"run {run.id}: {notice}")
-    say(f"run {run.id}: {verdict.line}")
-    return verdict.exit_code
+    return print_awaited_end(run, verdict)

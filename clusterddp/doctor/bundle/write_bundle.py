@@ -111,7 +111,7 @@ def _add_run(contents: Contents, run: Run, view: RunView) -> None:
     """Add what is known of the run as a whole."""
     verdict = view.verdict()
     if verdict:
-        lines = [verdict.line, *verdict.notices, *([f"remedy: {verdict.remedy}"] if verdict.remedy else [])]
+        lines = [verdict.line, *verdict.preface]
         contents.add("verdict.txt", "how the run ended", "".join(f"{line}\n" for line in lines))
     else:
         contents.lack("verdict.txt", f"the run is {view.state()}")
