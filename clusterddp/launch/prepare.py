@@ -15,7 +15,7 @@ from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
 from clusterddp.launch.script import check_synced, script_of
-from clusterddp.launch.stall_limit import with_stall
+from clusterddp.launch.stall_limit import blind_notice, with_stall
 from clusterddp.probe.gather import survey_network
 from clusterddp.remote.shared.run.node_env import THREADS, Node
 from clusterddp.remote.shared.run.unplaced_plan import choose_backend
@@ -185,6 +185,9 @@ def make_nodes(prep: Preparation) -> None:
     """Build each host's node, and choose the rendezvous that all of them support."""
     nodes = [_make_node(prep, host) for host in prep.hosts]
     backend = backend_for(prep.options.rdzv_backend, prep.hosts, prep.facts, prep.options.max_restarts)
+    notice = blind_notice(prep.options, torch_versions(prep.hosts, prep.facts))
+    if notice:
+        prep.notify(notice)
     prep.settings = run_settings(prep.options, backend)
     prep.nodes = with_threads(nodes, prep.facts, prep.options.env)
 
@@ -257,13 +260,18 @@ def new_run_id() -> str:
 
 def backend_for(requested: str, hosts: Sequence[Host], facts: Mapping[str, Facts], max_restarts: int = 0) -> str:
     """Choose the rendezvous backend that these hosts support; raises PlanError."""
-    torches = {host.name: facts[host.name].torch for host in hosts}
-    versions = {name: torch.version if torch else "" for name, torch in torches.items()}
+    versions = torch_versions(hosts, facts)
     backend = choose_backend(requested, list(versions.values()), [host.hello.state for host in hosts])
     check_restarts(max_restarts, backend, versions)
     why = "asked for" if requested != "auto" else f"torch of the hosts: {', '.join(sorted(set(versions.values())))}"
     _log.debug("rendezvous %s (%s)", backend, why)
     return backend
+
+
+def torch_versions(hosts: Sequence[Host], facts: Mapping[str, Facts]) -> dict[str, str]:
+    """Return the version of each host's torch; empty where it is not known."""
+    torches = {host.name: facts[host.name].torch for host in hosts}
+    return {name: torch.version if torch else "" for name, torch in torches.items()}
 
 
 def node_of(

@@ -6,12 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.remote.shared.run.unplaced_plan import torch_release
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
+
+OLDEST_TORCH = (2, 8)  # whose workers say which collective operations they are in
 
 
 def with_stall(options: RunOptions, hosts: Sequence[HostEntry]) -> RunOptions:
@@ -24,7 +28,7 @@ def with_stall(options: RunOptions, hosts: Sequence[HostEntry]) -> RunOptions:
                 f"--on-stall {options.on_stall}: no stall guard is asked for",
                 remedy="give --stall D too, such as --stall 10m, or set clusterddp_stall",
             )
-        return replace(options, stall=None)
+        return options
     blind = [entry.name for entry in hosts if not entry.comm_trace]
     if blind:
         raise UsageError(
@@ -32,6 +36,16 @@ def with_stall(options: RunOptions, hosts: Sequence[HostEntry]) -> RunOptions:
             remedy="remove that, or give --stall 0",
         )
     return options
+
+
+def blind_notice(options: RunOptions, versions: Mapping[str, str]) -> str:
+    """Return the notice that the guard cannot see the workers of some hosts; ``versions``: of torch, by host."""
+    blind = [host for host, version in versions.items() if version and torch_release(version) < OLDEST_TORCH]
+    if not options.stall or not blind:
+        return ""
+    found = ", ".join(sorted({versions[host] for host in blind}))
+    needed = ".".join(map(str, OLDEST_TORCH))
+    return f"the stall guard will find nothing: {folded_names(blind)} has torch {found}, and it needs {needed}"
 
 
 def _limit_of(hosts: Sequence[HostEntry]) -> float:

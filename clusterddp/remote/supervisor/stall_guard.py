@@ -12,7 +12,7 @@ from typing import Dict, FrozenSet, List, Optional, Set, Tuple
 
 from ..control.control_events import Event, MessageReceived
 from ..control.look_messages import LookPart, LookRequest, StallNotice, look_parts
-from ..control.message_fields import MAX_CAUSE, cut
+from ..control.message_fields import MAX_CAUSE, MAX_REASON, cut
 from ..processes.stacks import live_workers, stack_reports
 from ..processes.terminate import find_processes, kill
 from ..processes.traces import worker_traces
@@ -30,6 +30,7 @@ from .node_parts import NodeParts
 
 ANSWER_TIMEOUT = 10.0  # seconds for all nodes' answers; stacks take longest
 PROOF_PAUSE = 1.0  # seconds from the proof to the look that takes stacks
+MAX_SENTENCE = MAX_REASON - 100  # characters
 MAX_STACKS = 8  # ranks whose stacks are taken
 RESTART, STOP = "restart", "stop"  # values of --on-stall
 
@@ -150,7 +151,7 @@ class StallGuard:
         for part in look_parts(made.value):
             if self.round:
                 self.round.add(self.node.member, part)
-            else:
+            elif not self.control.leading:
                 self.control.send(part)
 
     def _take_notice(self, notice: StallNotice) -> None:
@@ -228,7 +229,7 @@ class StallGuard:
 
     def _tell(self, stall: str, evidence: hang_sentence.Evidence, look: Look) -> None:
         """Tell all nodes of a stall, and let follow what ``--on-stall`` says."""
-        text, action = hang_sentence.sentence(self.node.plan.run, evidence), self.node.plan.settings.on_stall
+        text, action = _sentence(self.node.plan.run, evidence), self.node.plan.settings.on_stall
         notice = StallNotice(self.attempt, stall, text)
         if action == RESTART:
             starts, most = max(trace.start for trace in look.traces), self.node.plan.record.max_restarts
@@ -249,6 +250,11 @@ class StallGuard:
         acts = self.node.plan.settings.on_stall in (RESTART, STOP)
         if acts and boot_clock() - self.told[stall] > max(self.limit, self.node.plan.settings.grace + ANSWER_TIMEOUT):
             self.node.conditions.stalled = self.line
+
+
+def _sentence(run: str, evidence: hang_sentence.Evidence) -> str:
+    """Why the run hangs, short enough for a notice with what follows."""
+    return cut(hang_sentence.sentence(run, evidence), MAX_SENTENCE)
 
 
 def _victim(evidence: hang_sentence.Evidence) -> Optional[WorkerTrace]:

@@ -9,7 +9,7 @@ import pytest
 from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.options import RunOptions
-from clusterddp.launch.stall_limit import with_stall
+from clusterddp.launch.stall_limit import blind_notice, with_stall
 
 
 def hosts(*limits: float, **more: Any) -> list[HostEntry]:
@@ -26,7 +26,7 @@ def options(**given: Any) -> RunOptions:
         (None, (0.0, 0.0), None),
         (None, (600.0, 600.0), 600.0),
         ("5m", (600.0, 600.0), 300.0),
-        (0, (600.0, 600.0), None),
+        (0, (600.0, 600.0), 0.0),
         ("10s", (600.0, 0.0), 10.0),
         (None, (), None),
     ],
@@ -58,3 +58,10 @@ def test_a_restart_has_to_be_allowed() -> None:
     with pytest.raises(UsageError, match=r"--on-stall restart: no restart is allowed; give --max-restarts N too"):
         options(stall="10m", on_stall="restart")
     assert options(stall="10m", on_stall="restart", max_restarts=1).on_stall == "restart"
+
+
+def test_an_old_torch_is_told_once_for_all_hosts() -> None:
+    versions = {"gpu00": "2.7.1+cu128", "gpu01": "2.8.0", "gpu02": "2.7.1+cu128", "gpu03": ""}
+    said = "the stall guard will find nothing: gpu00, gpu02 has torch 2.7.1+cu128, and it needs 2.8"
+    assert blind_notice(options(stall="10m"), versions) == said
+    assert blind_notice(options(), versions) == blind_notice(options(stall="10m"), {"gpu01": "2.10.1"}) == ""

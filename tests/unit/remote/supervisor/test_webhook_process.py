@@ -147,6 +147,18 @@ def test_silence_is_told_once_until_somebody_prints_again(tmp_path: Path, server
     assert node.tells() == []
 
 
+def test_a_stall_is_told_once_and_by_the_lead_alone(tmp_path: Path, server: Served) -> None:
+    node, line = Node(tmp_path, server), "stalled: rank 1 (h:1) did not join all_reduce #4"
+    node.knows(leader="g")
+    node.teller.spool.event("stalled", reason=line, start=0, local_rank=0, pid=None)
+    assert node.tells() == []
+    node.knows()
+    node.teller.spool.event("stalled", reason=line, start=0, local_rank=1, pid=7)
+    assert node.tells() == []
+    node.teller.spool.event("stalled", reason=f"{line}; no restart is left", start=0, local_rank=0, pid=None)
+    assert node.tells() == [("stalled", f"{line}; no restart is left")]
+
+
 def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, server: Served) -> None:
     server.codes = [503]
     node = Node(tmp_path, server)

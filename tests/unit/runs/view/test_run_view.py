@@ -15,7 +15,7 @@ from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of
 from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 from clusterddp.remote.shared.verdict.verdict_record import make_verdict as made_record
-from clusterddp.runs.view.notices import following_notices
+from clusterddp.runs.view.notices import following_notices, stall_lines
 from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
@@ -361,3 +361,17 @@ def test_why_a_run_is_not_started_again_is_told() -> None:
     assert notice.startswith("no majority of its hosts reach each other")
     led = Told(1).node._replace(peers=PeersRecord(nodes={}, leader="gpu01"))
     assert following_notices([waiting, led], live=True) == []
+
+
+def test_a_stall_is_a_notice_of_the_status_once_and_not_beside_a_verdict_that_says_it() -> None:
+    line, later = "stalled: rank 1 (gpu01:0) did not join all_reduce #4", "stalled: rank 0 (gpu00:0) did not join all_"
+    told = made("r1")
+    for node in told:
+        node.event("stalled", 5 + node.first_rank, reason=line, start=0, local_rank=0)
+    told[1].event("stalled", 3, reason=later, start=0, local_rank=0)
+    assert one(*told).to_json()["notices"] == [later, line]
+    assert stall_lines([node.node for node in told], BEGAN + 4 * SECOND) == [line]
+    ends = [end_of(node.stopped(9, f"the run {line}").part) for node in told]
+    view = one(*told)
+    kept = made_record(judge(ends), ends, [], writer="gpu00", member=0)
+    assert replace(view, copies=(kept,)).to_json()["notices"] == [later]

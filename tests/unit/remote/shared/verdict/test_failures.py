@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.shared.verdict.failures import (
+    BY_STALL_GUARD,
     ENDED,
     EXCEPTION,
     EXIT,
@@ -242,3 +243,12 @@ class TestNode:
         cause = node_cause(told.evidence)
         assert cause is not None
         assert (cause.kind, cause.curable) == (kind, curable)
+
+
+def test_a_worker_that_the_stall_guard_killed_says_so() -> None:
+    told = Told().died(5, signal=SIGKILL, pid=42)
+    told.event("stalled", 4, reason="stalled: rank 0 did not join", start=0, local_rank=0, pid=42)
+    (failure,) = worker_failures(told.evidence)
+    assert (failure.cause, failure.text, failure.curable) == (SIGNAL, BY_STALL_GUARD, True)
+    told.event("worker_exited", 6, start=0, local_rank=1, rank=1, exit_code=137, signal=9, pid=43)
+    assert worker_failures(told.evidence)[1].text.startswith("killed by SIGKILL")
