@@ -8,7 +8,7 @@
         print(run.status()["verdict"])
 
 A Cluster keeps one connection and one helper per host, opened in parallel when first needed. Methods import what only
-they need: looking at a run waits neither for the doctor nor for what starts runs.
+they need: looking at a run does not wait for what starts runs.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ if TYPE_CHECKING:
 class Cluster(ClusterHosts):
     """The hosts of one inventory, and a project whose code runs on them.
 
-    ``options`` are those of ``ClusterKeywords``.
-
-    Raises:
-        UsageError: An option is unknown, or its value is invalid; names it.
+    ``options`` are those of ``ClusterKeywords``; one that is unknown, or has an invalid value, raises UsageError.
     """
 
     @classmethod
@@ -224,6 +221,12 @@ class Cluster(ClusterHosts):
         """Return the run that a view is of."""
         return find_runs.attach(self, view)
 
+    def bundle(self, run: Run, to: str | Path | None = None) -> Path:
+        """Write all that a run and its hosts tell of it, without secrets, into one file (``to``); return its path."""
+        from clusterddp.doctor.bundle.write_bundle import write_bundle  # noqa: PLC0415 - only for `bundle`
+
+        return write_bundle(run, run.view(), Path(to) if to else None).path
+
     def sync(
         self,
         *,
@@ -333,9 +336,8 @@ class Cluster(ClusterHosts):
         """Start a warm server on each node, to wait for ``stays`` (``15m``); return the hosts that have one."""
         from clusterddp.launch import preload  # noqa: PLC0415 - only for `up --warm`
 
-        return preload.start_warm_servers(
-            self.reached(), self.project, self.inventory, read("stays", option_values.limit, stays)
-        )
+        limit = read("stays", option_values.limit, stays)
+        return preload.start_warm_servers(self.reached(), self.project, self.inventory, limit)
 
     def warm_servers(self) -> dict[str, int]:
         """Return the memory in bytes of the warm servers on the hosts that answer, by host."""

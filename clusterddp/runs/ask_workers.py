@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.hosts.ask import TIMEOUT, reading_answer
+from clusterddp.hosts.ask import reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.processes.process_records import StacksRequest
 from clusterddp.remote.shared.processes.worker_stacks import parse_stacks
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome, T
     from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.runs.run_on_hosts import RunOnHosts
+
+STACKS_TIMEOUT = 15.0  # seconds for a host's stacks: it waits 3 s for py-spy and as long for the workers
 
 
 class _Part(NamedTuple):
@@ -46,7 +48,7 @@ def take_stacks(run: RunOnHosts, ranks: Collection[int] | None = None) -> list[W
 
 
 def ask_stacks(
-    run: RunOnHosts, ranks: Collection[int] | None = None, timeout: float = TIMEOUT
+    run: RunOnHosts, ranks: Collection[int] | None = None, timeout: float = STACKS_TIMEOUT
 ) -> list[Outcome[list[WorkerStack]]]:
     """Return each host's stacks of its workers with these ranks, or of all, or its error."""
     wanted = None if ranks is None else tuple(sorted(ranks))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.hosts.ask import ask_list
 from clusterddp.remote.shared.collectives import hang_judge, hang_sentence
@@ -20,7 +20,7 @@ from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.failure_lines import failure_output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
     from clusterddp.runs.run_on_hosts import RunOnHosts
@@ -70,10 +70,20 @@ class Why:
         }
 
 
-def explain(run: RunOnHosts, view: RunView) -> Why:
-    """Explain a run: a live one by two looks at its workers, one that is over by its verdict."""
+class Look(NamedTuple):
+    """What all workers do at one moment: by host, and the reasons of the hosts that do not say."""
+
+    traces: Mapping[str, Sequence[WorkerTrace]]
+    reasons: Sequence[str]
+
+
+def explain(run: RunOnHosts, view: RunView, note: Callable[[Look], object] = lambda _: None) -> Why:
+    """Explain a run: a live one by two looks at its workers, one that is over by its verdict.
+
+    ``note`` receives the second look.
+    """
     began = time.monotonic()
-    why = _explain_live(run, view) if view.live else _explain_end(run, view)
+    why = _explain_live(run, view, note) if view.live else _explain_end(run, view)
     return replace(why, asked_ms=round((time.monotonic() - began) * 1000))
 
 
@@ -108,12 +118,13 @@ def _undecided(run: str, sentence: str) -> Why:
     return Why(run=run, state=UNDECIDED, kind=UNDECIDED, sentence=sentence)
 
 
-def _explain_live(run: RunOnHosts, view: RunView) -> Why:
+def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]) -> Why:
     if not view.nodes:
         return _undecided(run.id, f"run {run.id} is {view.state()}: it has no workers yet")
     first, _ = look(run)
     time.sleep(PAUSE)
-    second, reasons = look(run)
+    second, reasons = after_pause = look(run)
+    note(after_pause)
     hosts = {trace.rank: host for host, traces in second.items() for trace in traces}
     if not hosts:
         now = run.view(quiet=True)
@@ -158,12 +169,12 @@ def _from_evidence(run: str, evidence: hang_sentence.Evidence, reasons: Sequence
     )
 
 
-def look(run: RunOnHosts) -> tuple[Mapping[str, Sequence[WorkerTrace]], Sequence[str]]:
-    """Return what each host's workers do now, and the reasons of the hosts that do not say."""
+def look(run: RunOnHosts) -> Look:
+    """Look at what each host's workers do now."""
 
     def ask(host: Host, spool: str) -> Sequence[WorkerTrace]:
         return ask_list(host, "traces", TracesRequest(spool=spool), WorkerTrace, timeout=TIMEOUT)
 
     outcomes = each_spool(run, ask)
     traces = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
-    return traces, [str(outcome.error) for outcome in outcomes if outcome.error]
+    return Look(traces, [str(outcome.error) for outcome in outcomes if outcome.error])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.bundle.archive import Member
+from clusterddp.remote.shared.bundle.archive import MAX_MEMBER, MAX_MEMBERS, NAME, Member
 from clusterddp.remote.shared.bundle.bundle_records import BundlePart
 from clusterddp.remote.shared.text.redaction import Redaction, hide_url_passwords
 from clusterddp.remote.shared.text.secret_names import hide_assigned
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 README, WHY_TEXT, WHY_JSON = "README.txt", "why.txt", "why.json"
+MAX_NAME = 100  # letters of a name in the index of what is missing
+MAX_TOTAL = 96 << 20  # bytes of all members, before they are compressed
 HOSTS = "hosts/"  # the folder of the hosts' folders
 EVERYTHING = "everything"  # what is missing of a host that does not answer
 _MAX_WIDTH = 60  # columns of the names in the index; longer names push their line to the right
@@ -36,44 +39,70 @@ class Heading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """The members so far, in the order of the index."""
+    """The members so far."""
 
-    members: list[Member] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)  # by name: a text, or what is to be written as JSON
     parts: list[BundlePart] = field(default_factory=list)  # what each member is
     missing: list[tuple[str, str, str]] = field(default_factory=list)  # host (or nothing), what, why
 
     def add(self, name: str, what: str, text: str, note: str = "") -> None:
         """Add a text."""
-        self.members.append(Member(name, text.encode("utf-8", "replace")))
-        self.parts.append(BundlePart(name, what, note))
+        self._add(BundlePart(name, what, note), text)
 
-    def add_json(self, name: str, what: str, value: Any) -> None:
+    def add_json(self, name: str, what: str, value: Mapping[str, Any] | Sequence[Any]) -> None:
         """Add a JSON value."""
-        self.add(name, what, json.dumps(value, indent=1) + "\n")
+        self._add(BundlePart(name, what), value)
+
+    def _add(self, part: BundlePart, value: Any) -> None:
+        """Add a member; hosts choose the names of theirs."""
+        if part.name in self.values or not NAME.fullmatch(f"top/{part.name}"):
+            self.lack(part.name[:MAX_NAME], "there is another of this name, or it is no name for a bundle")
+        elif len(self.parts) < MAX_MEMBERS - 1:
+            self.values[part.name] = value
+            self.parts.append(part)
 
     def lack(self, what: str, why: str, host: str = "") -> None:
         """Note that something could not be had."""
         self.missing.append((host, what, why))
 
     def packable(self, top: str, heading: Heading, secrets: Iterable[str]) -> list[Member]:
-        """Return all members, the index first, in the folder ``top``; no text in them holds one of the secrets."""
-        redaction = Redaction(secrets)
-        parts = sorted(self.parts, key=_place)
-        index = Member(README, readme(heading, parts, self.missing).encode("utf-8", "replace"))
-        return [
-            Member(f"{top}/{member.name}", _struck(member.body.decode(errors="replace"), redaction).encode())
-            for member in (index, *sorted(self.members, key=_place))
-        ]
+        """Return all members, the index first, in the folder ``top``; no text in them holds one of the secrets.
+
+        What would make it too large to be read is left out.
+        """
+        redaction, room = Redaction(secrets), MAX_TOTAL
+        members = []
+        for part in sorted(self.parts, key=_place):
+            body = _body(self.values[part.name], redaction)
+            if len(body) <= min(room, MAX_MEMBER):
+                room -= len(body)
+                members.append(Member(f"{top}/{part.name}", body))
+            else:
+                self.parts.remove(part)
+                self.lack(part.name, "there is no room left for it in a bundle")
+        index = readme(heading, sorted(self.parts, key=_place), self.missing)
+        return [Member(f"{top}/{README}", _body(index, redaction)), *members]
 
 
-def _place(one: Member | BundlePart) -> tuple[bool, str]:
+def _place(part: BundlePart) -> tuple[bool, str]:
     """Order members: those of the whole run as they were added, then those of each host by name."""
-    of_host = one.name.startswith(HOSTS)
-    return of_host, one.name if of_host else ""
+    of_host = part.name.startswith(HOSTS)
+    return of_host, part.name if of_host else ""
 
 
-def _struck(text: str, redaction: Redaction) -> str:
-    return hide_assigned(hide_url_passwords(redaction.text(text)))
+def _body(value: Any, redaction: Redaction) -> bytes:
+    struck = _struck(value, redaction)
+    text = struck if isinstance(struck, str) else json.dumps(struck, indent=1) + "\n"
+    return text.encode("utf-8", "replace")
+
+
+def _struck(value: Any, redaction: Redaction) -> Any:
+    """Strike the secrets out of a text, or of the texts in a JSON value: in its own text half an escape might go."""
+    if isinstance(value, str):
+        return hide_assigned(hide_url_passwords(redaction.text(value)))
+    if isinstance(value, Mapping):
+        return {str(name): _struck(item, redaction) for name, item in value.items()}
+    return [_struck(item, redaction) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def readme(heading: Heading, parts: Sequence[BundlePart], missing: Sequence[tuple[str, str, str]]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from clusterddp.checks.needs import GPU_HEALTH
-from clusterddp.doctor.bundle.contents import EVERYTHING
+from clusterddp.doctor.bundle.contents import EVERYTHING, HOSTS
 from clusterddp.errors import UnreachableError
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.hosts.fanout import each
@@ -22,10 +22,10 @@ from clusterddp.remote.shared.processes.worker_stacks import group_stacks
 from clusterddp.remote.shared.schema.record import parse_record, read_record, to_fields
 from clusterddp.remote.shared.text.secret_names import hide_named
 from clusterddp.runs.ask_workers import ask_stacks
-from clusterddp.runs.why import look
+from clusterddp.runs.why import ENDED, FAILED, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from clusterddp.doctor.bundle.contents import Contents
     from clusterddp.facts.host import Facts
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.probes.gpu_records import GpuHealth
     from clusterddp.remote.shared.processes.worker_stacks import StackFrame, WorkerStack
     from clusterddp.runs.run import Run
+    from clusterddp.runs.view.run_view import RunView
+    from clusterddp.runs.why import Look, Why
 
 ROOM, MOST_ROOM, LEAST_ROOM = (
     12 << 20,
@@ -71,6 +73,17 @@ class MachineState:
     error: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostAnswers:
+    """What all hosts said."""
+
+    why: Why
+    look: Look | None  # at the live workers
+    stacks: Sequence[Outcome[list[WorkerStack]]]
+    archives: Sequence[Outcome[HostArchive]]
+    machines: Sequence[Outcome[MachineState]]
+
+
 def parts_of(run: Run) -> list[Part]:
     """Return the run's hosts that have files of it."""
     spools: dict[str, list[str]] = {}
@@ -80,34 +93,49 @@ def parts_of(run: Run) -> list[Part]:
     return [Part(name=host, spools=tuple(folders)) for host, folders in spools.items() if folders]
 
 
-def add_hosts(contents: Contents, run: Run, *, live: bool, seconds: float) -> set[str]:
-    """Add what each host has, all asked at once; return secret values that the hosts name.
+def ask_run(run: Run, view: RunView, seconds: float) -> HostAnswers:
+    """Ask all hosts for everything at once, for so many seconds; only stacks come after ``why``.
 
-    ``live``: its workers run, so that they can be asked. ``seconds``: how long it may take.
+    Taking them may end a C call that a worker blocks in, and so the hang that ``why`` looks at.
     """
     deadline = time.monotonic() + seconds
-    parts, names = parts_of(run), folder_names(run.hosts)
-    lack_hosts(contents, run, parts)
+    parts = parts_of(run)
+    looks: list[Look] = []
     room = max(LEAST_ROOM, min(MOST_ROOM, ROOM // max(1, len(parts))))
     pool = ThreadPoolExecutor(2)
     try:
-        machines = pool.submit(each, parts, lambda part: _machine(_open(run, part, live=live), part, deadline))
-        archives = pool.submit(each, parts, lambda part: _archive(_open(run, part, live=live), part, room, deadline))
-        if live:
-            add_workers(contents, run, names, deadline)
-        hidden = add_archives(contents, archives.result(), names)
-        add_machines(contents, machines.result(), names)
+        machines = pool.submit(each, parts, lambda part: ask_machine(_open(run, part, view), part, deadline))
+        archives = pool.submit(each, parts, lambda part: ask_archive(_open(run, part, view), part, room, deadline))
+        why = explain(run, view, looks.append)
+        has_workers = view.live and why.state not in {ENDED, FAILED}
+        return HostAnswers(
+            why=why,
+            look=looks[-1] if has_workers and looks else None,
+            stacks=ask_stacks(run, timeout=_left(deadline)) if has_workers else (),
+            archives=archives.result(),
+            machines=machines.result(),
+        )
     finally:  # after Ctrl-C do not wait for hosts that may never answer
         pool.shutdown(wait=False, cancel_futures=True)
-    return hidden
 
 
-def lack_hosts(contents: Contents, run: Run, parts: Iterable[Part]) -> None:
+def add_answers(contents: Contents, run: Run, view: RunView, answers: HostAnswers) -> set[str]:
+    """Add what the hosts said beside ``why``; return secret values that they name."""
+    names = folder_names(run.hosts)
+    lack_hosts(contents, run, view)
+    if answers.look:
+        add_traces(contents, answers.look, names)
+    add_stacks(contents, answers.stacks)
+    add_machines(contents, answers.machines, names)
+    return add_archives(contents, answers.archives, names)
+
+
+def lack_hosts(contents: Contents, run: Run, view: RunView) -> None:
     """Note which hosts of the run have no part in the bundle."""
-    asked = {part.name for part in parts}
+    asked = {part.name for part in parts_of(run)}
     for name in sorted(run.hosts - asked):
-        took_part = name in run.spools or name in run.record.hosts
-        contents.lack(EVERYTHING, "it does not answer" if took_part else "it has no files of this run", name)
+        why = "it does not answer" if name in view.silent else "it has no files of this run"
+        contents.lack(EVERYTHING, why, name)
 
 
 def folder_names(hosts: Iterable[str]) -> dict[str, str]:
@@ -119,21 +147,24 @@ def folder_names(hosts: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _open(run: Run, part: Part, *, live: bool) -> Host:
+def _open(run: Run, part: Part, view: RunView) -> Host:
     """Return a connection to the host of a live run itself; of one that is over, to whoever has its files."""
-    return run.cluster.launcher_of(run.record).host(run.cluster, run.id, part.name) if live else run.reader(part.name)
+    if view.live:
+        return run.cluster.launcher_of(run.record).host(run.cluster, run.id, part.name)
+    return run.reader(part.name)
 
 
 def _left(deadline: float) -> float:
     return max(1.0, deadline - time.monotonic())
 
 
-def _archive(host: Host, part: Part, room: int, deadline: float) -> HostArchive:
+def ask_archive(host: Host, part: Part, room: int, deadline: float) -> HostArchive:
+    """Return a host's records and ends of outputs, of at most ``room`` bytes; raises HostError."""
     request = BundleRequest(part.spools, room, host.name == part.name)
     answer = ask(host, "bundle", request, BundleAnswer, timeout=_left(deadline))
     with reading_answer(host.name):
         members = unpack(base64.b64decode(answer.archive, validate=True))
-        index = next(member.body for member in members if member.name == INDEX)
+        index = next((member.body for member in members if member.name == INDEX), b"")
         described = parse_record(index, lambda data: read_record(BundleIndex, data, "index"))
     others = tuple(member for member in members if member.name != INDEX)
     return HostArchive(members=others, index=described, hidden=answer.hidden)
@@ -150,7 +181,7 @@ def add_archives(contents: Contents, archives: Iterable[Outcome[HostArchive]], n
         described = {part.name: part for part in outcome.value.index.parts}
         for member in outcome.value.members:
             part = described.get(member.name)
-            name = f"hosts/{names[outcome.name]}/{member.name}"
+            name = f"{HOSTS}{names[outcome.name]}/{member.name}"
             text = member.body.decode(errors="replace")
             contents.add(name, part.what if part else "", text, part.note if part else "")
         for what, why in outcome.value.index.missing:
@@ -158,7 +189,7 @@ def add_archives(contents: Contents, archives: Iterable[Outcome[HostArchive]], n
     return hidden
 
 
-def _machine(host: Host, part: Part, deadline: float) -> MachineState:
+def ask_machine(host: Host, part: Part, deadline: float) -> MachineState:
     """Return a host's facts, and the state of its GPUs with their Xids, as the doctor asks for them."""
     if host.name != part.name:
         raise UnreachableError(part.name, f"the run is over, and {host.name} has its files but is another machine")
@@ -170,7 +201,7 @@ def _machine(host: Host, part: Part, deadline: float) -> MachineState:
 def add_machines(contents: Contents, machines: Iterable[Outcome[MachineState]], names: dict[str, str]) -> None:
     """Add the hosts' facts and GPUs."""
     for outcome in machines:
-        folder, state = f"hosts/{names[outcome.name]}", outcome.value
+        folder, state = f"{HOSTS}{names[outcome.name]}", outcome.value
         if state is None:
             contents.lack("facts, GPUs", outcome.reason, outcome.name)
             continue
@@ -184,15 +215,17 @@ def add_machines(contents: Contents, machines: Iterable[Outcome[MachineState]], 
             contents.add_json(f"{folder}/gpu-health.json", "the doctor's look at its GPUs, with Xids", health)
 
 
-def add_workers(contents: Contents, run: Run, names: dict[str, str], deadline: float) -> None:
-    """Add what live workers do: their operations, and after that the stacks of all, which may wake one up."""
-    traces, reasons = look(run)
-    for host, found in traces.items():
+def add_traces(contents: Contents, seen: Look, names: dict[str, str]) -> None:
+    """Add what live workers do."""
+    for host, found in seen.traces.items():
         value = [to_fields(trace) for trace in found]
-        contents.add_json(f"hosts/{names[host]}/traces.json", "its ranks' last collective operations", value)
-    for reason in reasons:
+        contents.add_json(f"{HOSTS}{names[host]}/traces.json", "its ranks' last collective operations", value)
+    for reason in seen.reasons:
         contents.lack("traces.json", reason)
-    outcomes = ask_stacks(run, timeout=_left(deadline))
+
+
+def add_stacks(contents: Contents, outcomes: Sequence[Outcome[list[WorkerStack]]]) -> None:
+    """Add the stacks of live workers."""
     stacks = sorted((one for outcome in outcomes for one in outcome.value or ()), key=lambda stack: stack.rank)
     if stacks:
         contents.add("stacks.txt", "the Python stacks of all ranks, equal ones once", stacks_text(stacks))

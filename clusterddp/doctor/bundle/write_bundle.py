@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING
 
 from clusterddp import __version__
 from clusterddp.doctor.bundle.contents import EVERYTHING, WHY_JSON, WHY_TEXT, Contents, Heading
-from clusterddp.doctor.bundle.host_parts import add_hosts
+from clusterddp.doctor.bundle.host_parts import add_answers, ask_run
 from clusterddp.errors import UsageError
 from clusterddp.project.crash import LIBRARIES, known_secrets, version
 from clusterddp.remote.shared.bundle.archive import pack
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.why import Why
 
 FOLDER = "bundles"  # in a project's ``.clusterddp/``
-HOSTS_TIMEOUT = 15.0  # seconds for what hosts are asked for, after ``why``
+MAX_FILES = 20  # bundles kept there
+HOSTS_TIMEOUT = 15.0  # seconds for what hosts are asked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +51,15 @@ def write_bundle(run: Run, view: RunView, target: Path | None = None) -> Written
     if target is None:
         data, contents = _collect(run, view)
         now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
-        target = run.cluster.project.write(f"{FOLDER}/{run.id}-{now}.tar.gz", data)
+        target = run.cluster.project.write(f"{FOLDER}/{now}-{run.id}.tar.gz", data)
+        for old in sorted(target.parent.glob("*.tar.gz"))[:-MAX_FILES]:
+            old.unlink(missing_ok=True)
     else:
         with new_file(target) as out:
             data, contents = _collect(run, view)
             out.write(data)
     silent = tuple(host for host, what, _ in contents.missing if what == EVERYTHING)
-    return WrittenBundle(path=target, size=len(data), members=len(contents.members) + 1, silent=silent)
+    return WrittenBundle(path=target, size=len(data), members=len(contents.parts) + 1, silent=silent)
 
 
 @contextlib.contextmanager
@@ -82,12 +84,12 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 def _collect(run: Run, view: RunView) -> tuple[bytes, Contents]:
     """Return the archive, and what is in it."""
     run = run.at(view)
-    contents = Contents()
-    why = run.why(view)  # first: it changes nothing, and what follows may wake a worker up
+    answers = ask_run(run, view, HOSTS_TIMEOUT)
+    contents, why = Contents(), answers.why
     contents.add(WHY_TEXT, "why the run does not go on, or how it ended", why_text(why))
     contents.add_json(WHY_JSON, "the same for programs", why.to_json())
     _add_run(contents, run, view)
-    hidden = add_hosts(contents, run, live=view.live, seconds=HOSTS_TIMEOUT)
+    hidden = add_answers(contents, run, view, answers)
     now = datetime.now(timezone.utc)
     heading = Heading(
         run=run.id,
@@ -98,7 +100,7 @@ def _collect(run: Run, view: RunView) -> tuple[bytes, Contents]:
         secrets=run.record.secrets,
     )
     members = contents.packable(f"clusterddp-{run.id}", heading, hidden | secrets_here(run))
-    return pack(members, int(time.time())), contents
+    return pack(members, int(now.timestamp())), contents
 
 
 def why_text(why: Why) -> str:

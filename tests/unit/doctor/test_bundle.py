@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.doctor.bundle import contents as bundle_contents
 from clusterddp.doctor.bundle.contents import Contents, Heading
-from clusterddp.doctor.bundle.host_parts import folder_names
+from clusterddp.doctor.bundle.host_parts import HostArchive, Part, ask_archive, folder_names
 from clusterddp.doctor.bundle.read_bundle import is_bundle, names_file, read_bundle, read_why
 from clusterddp.doctor.bundle.write_bundle import new_file, why_text
-from clusterddp.errors import UsageError
-from clusterddp.remote.shared.bundle.archive import NAME, Member, pack
+from clusterddp.errors import HelperError, UsageError
+from clusterddp.remote.shared.bundle.archive import NAME, Member, pack, unpack
+from clusterddp.remote.shared.bundle.bundle_records import INDEX
 from clusterddp.runs.why import Why
 from tests.unit.cli_help import said
 
@@ -83,6 +86,62 @@ def test_the_index_says_what_is_here_and_what_is_not() -> None:
         "  verdict.txt: the run is running\n"
     )
     assert SECRET.encode() not in b"".join(member.body for member in members)
+
+
+def test_a_member_that_would_spoil_the_archive_is_left_out_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = contents()
+    made.add("status.json", "another", "{}")
+    made.add("hosts/a/../../x", "leads out", "")
+    made.add("hosts/" + "a/" * 20, "is too deep", "")
+    monkeypatch.setattr(bundle_contents, "MAX_TOTAL", 1000)
+    made.add("hosts/z/large", "does not fit", "x" * 999)
+    members = made.packable("clusterddp-night", HEADING, [])
+    assert unpack(pack(members, 7)) == members
+    assert len(members) == 5
+    lacks = members[0].body.decode().partition("NOT HERE")[2]
+    assert all(name in lacks for name in ("status.json", "hosts/a/../../x", "hosts/a/a/a", "hosts/z/large"))
+
+
+def test_a_secret_in_a_json_value_does_not_break_it() -> None:
+    made = Contents()
+    made.add_json("why.json", "why", {**WHY.to_json(), "sentence": "a\newsecret\\quoted", "where": "b\newsecret"})
+    (_, why) = made.packable("t", HEADING, ["newsecret", "ewsecret"])
+    assert read_why(json.loads(why.body)).sentence == "a\n********\\quoted"
+
+
+def answer(archive: str, hidden: object = ()) -> Any:
+    return {"archive": archive, "hidden": hidden}
+
+
+def test_a_host_that_answers_otherwise_is_an_error_of_that_host() -> None:
+    part = Part(name="gpu00", spools=("/s",))
+    index = Member(INDEX, json.dumps({"parts": [], "missing": []}).encode())
+    whole = base64.b64encode(pack([index], 0)).decode()
+    good = host_archive(StubHost(answer(whole, ["x"])), part)
+    assert (good.members, good.hidden) == ((), ("x",))
+    without = base64.b64encode(pack([Member("a", b"")], 0)).decode()
+    wrong = base64.b64encode(pack([Member(INDEX, b'{"parts": 5}')], 0)).decode()
+    archives = ("é", "AAAA", whole[:40], without, wrong)
+    damaged_answers: list[Any] = [None, [], answer(whole, 5), *map(answer, archives)]
+    for damaged in damaged_answers:
+        with pytest.raises(HelperError, match="its answer is damaged"):
+            host_archive(StubHost(damaged), part)
+
+
+class StubHost:
+    """A host whose answer is the test's."""
+
+    name = "gpu00"
+
+    def __init__(self, said: Any) -> None:
+        self._said = said
+
+    def call(self, *_: Any, **__: Any) -> Any:
+        return self._said
+
+
+def host_archive(host: StubHost, part: Part) -> HostArchive:
+    return ask_archive(host, part, 1, 0.0)  # type: ignore[arg-type]
 
 
 def test_folders_of_hosts_have_plain_names_and_no_two_the_same() -> None:
