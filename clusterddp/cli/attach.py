@@ -18,7 +18,6 @@ from clusterddp.cli.output import report_proofs, say, say_event, writer
 from clusterddp.cli.run_end import print_own_end
 from clusterddp.cli.run_lines import fold_if_many_ranks, selection_for
 from clusterddp.errors import ClusterddpError, RunError
-from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.renderers import renderer_for
 from clusterddp.remote.shared.run.run_state import end_event
 from clusterddp.remote.shared.text.counted import counted
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
     from clusterddp.cli.run_lines import Display
-    from clusterddp.logs.merge import Event
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.verdict_lines import Verdict
 
@@ -139,17 +137,9 @@ def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) 
         if event != "missing":  # lines that could not be fetched concern this terminal alone
             notifier.tell(event, line)
 
-    with writer(renderer) as write, RunWatch(run, report_event, silence=display.silence) as watch:
-
-        def write_events(events: list[Event]) -> None:
-            # The first output ends the status line.
-            if any(not isinstance(event, FrameArrived) or event.body for event in events):
-                progress.end()
-            write(events)
-            watch.note_events(events)
-
+    with writer(renderer, progress.end) as write, RunWatch(run, report_event, silence=display.silence) as watch:
         selection = selection_for(renderer, display)
-        follower = Follower(run, selection, write_events, report_event, renderer.wait)
+        follower = Follower(run, selection, write, report_event, renderer.wait, watch)
         verdict = follower.follow()
         notifier.record = follower.run.record
         return verdict

@@ -55,8 +55,13 @@ def say_warm_servers(cluster: Cluster) -> None:
 
 
 @contextlib.contextmanager
-def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
-    """Yield a function that writes batches of log events to stdout; clear a partly drawn line at the end."""
+def writer(
+    renderer: Renderer, end_status: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[list[Event]], None]]:
+    """Yield a function that writes batches of log events to stdout; clear a partly drawn line at the end.
+
+    ``end_status`` ends the status line before the first output.
+    """
     output = sys.stdout.buffer
     # Only a terminal shows partial lines, which other output would break. A pipe's reader may pause, so no lock there.
     lock: contextlib.AbstractContextManager[object] = (
@@ -64,6 +69,8 @@ def writer(renderer: Renderer) -> Iterator[Callable[[list[Event]], None]]:
     )
 
     def write(events: list[Event]) -> None:
+        if renderer.shows(events):
+            end_status()
         with lock:
             output.write(renderer.draw(events))
             output.flush()

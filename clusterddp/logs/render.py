@@ -127,6 +127,11 @@ class Renderer(FrameReader[bytes]):
             pieces.append(self.hide())
         return b"".join(pieces)
 
+    @staticmethod
+    def shows(events: Iterable[Event]) -> bool:
+        """Whether a batch has lines, or a host's stream ends or breaks off in it."""
+        return any(not isinstance(event, FrameArrived) or event.body for event in events)
+
     def feed(self, host: str, frame: LogFrame) -> bytes:
         """Return what a frame adds to the output."""
         return b"".join([self.render(view, span) for view, span in self.spans(host, frame)])

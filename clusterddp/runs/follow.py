@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
+    from clusterddp.runs.watch import RunWatch
 
 POLL_INTERVAL = 0.2  # seconds between queries for the run's end, once all streams have ended
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts
@@ -32,7 +33,7 @@ class Follower:
 
     ``on_events`` receives each batch of log events, ``tell`` notable events of the run as a name (``lost``,
     ``relaunched``) and a line. ``wait`` returns the seconds after which ``on_events`` must be called even if no event
-    came, with an empty list; None: it need not be.
+    came, with an empty list; None: it need not be. ``watch`` takes note of each batch after that.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Follower:
         on_events: Callable[[list[Event]], None],
         tell: Callable[[str, str], None] = lambda _event, _line: None,
         wait: Callable[[], float | None] = lambda: None,
+        watch: RunWatch | None = None,
     ) -> None:
         self.run, self.selection, self.on_events, self.tell, self.wait = run, selection, on_events, tell, wait
+        self.watch = watch
         self._merge: Merge | None = None
         self._silent: set[str] = set()  # hosts that are known not to answer
         self._silence_reported = False  # whether it was reported that no host answers
@@ -82,6 +85,8 @@ class Follower:
             events = merge.batch(wait)
             if events or wait is not None:
                 self.on_events(events)
+            if self.watch:
+                self.watch.note_events(events)
             self._report_broken(merge, streams)
         while (wait := self.wait()) is not None:
             time.sleep(wait)

@@ -153,12 +153,7 @@ class AttemptReader:
             Follower(last, selection, note_missing, say_event, wait).follow()
             return
         with RunWatch(last, say_event, silence=self.silence) as watch:
-
-            def note_and_watch(events: list[Event]) -> None:
-                note_missing(events)
-                watch.note_events(events)
-
-            self.verdict = Follower(last, selection, note_and_watch, say_event, wait).follow()
+            self.verdict = Follower(last, selection, note_missing, say_event, wait, watch).follow()
 
     def _selection_of(self, run: Run, offsets: Offsets, *, follow: bool) -> Selection:
         """Return the selection for one attempt, from its ``offsets`` on."""
