@@ -1,7 +1,7 @@
-"""`python -m tests.screens FOLDER`: commands at a real terminal (tmux) on the lab, as pictures of 80 and 40 columns.
+"""`python -m tests.screens FOLDER [SCENE…]`: commands at a real terminal (tmux) on the lab, as pictures.
 
-A picture holds what the terminal shows after the command, with its colours; nothing in it is written by hand. Root,
-Linux, tmux and ansible-core are needed.
+They are of 80 and of 40 columns. A picture holds what the terminal shows after the command, with its colours; nothing
+in it is written by hand. Root, Linux, tmux and ansible-core are needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.lab.system import command, wait_until
 from tests.lean import WHOLE_TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 WIDTHS = (80, 40)
 HEIGHT = 50  # lines of the terminal; what has left it at its top is in the picture too
@@ -42,18 +42,34 @@ class Scene:
         name: Of its pictures.
         words: What is typed after ``$ clusterddp``.
         question: What it asks, and what is answered.
+        until: What it shows before Ctrl-C ends it.
     """
 
     name: str
     words: str
     question: tuple[str, str] | None = None
+    until: str = ""
 
 
 SCENES = (
     Scene(name="up", words="up inventory.yaml"),  # the project remembers it; then a host's /dev/shm shrinks
     Scene(name="exec-gather", words="exec --gather -- df -h --output=target,size /dev/shm"),
     Scene(name="doctor-fix", words="doctor --only shm --fix -- -u root", question=("run them? [y/N]: ", "y")),
+    Scene(name="top", words="top", until="late in each step"),  # of a run with a slow loader
 )
+RANKS = "gpu00,gpu01,gpu02"  # of that run
+# Rank 1's batches take 10 ms longer than the others'.
+SLOW_LOADER = """
+import threading, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+seconds = 0.11 if dist.get_rank() == 1 else 0.1
+for step in range(1_000_000):
+    threading.Event().wait(seconds)
+    dist.all_reduce(torch.ones(4))
+    if step % 50 == 10:
+        print("step", step, flush=True)
+"""
 
 
 class Terminal:
@@ -83,6 +99,9 @@ class Terminal:
             asked, answer = scene.question
             wait_until(asked, lambda: asked.strip() in self._shown().replace("\n", " "), timeout=LIMIT)
             command(*self._tmux, "send-keys", answer, "Enter")
+        if scene.until:
+            wait_until(scene.until, lambda: scene.until in " ".join(self._shown().split()), timeout=LIMIT)
+            command(*self._tmux, "send-keys", "C-c")
         self._wait_for_prompt()
         return self._shown("-e").rstrip().removesuffix("$").rstrip()
 
@@ -114,31 +133,49 @@ def home() -> Iterator[Path]:
         yield folder
 
 
-def shots(columns: int) -> Iterator[tuple[str, str]]:
-    """Every scene in a window of that many columns, on hosts of its own: its name and its picture."""
+def at_home(folder: Path, *words: str) -> str:
+    """What a command of the same user prints, elsewhere than at the terminal."""
+    return command("env", f"HOME={folder}", str(BIN / "clusterddp"), "-C", str(folder / "train"), *words).strip()
+
+
+@contextlib.contextmanager
+def slow_loader(project: Path) -> Iterator[None]:
+    """A run of three ranks, of which one is late, in a project that remembers its hosts."""
+    (project / "train.py").write_text(SLOW_LOADER)
+    words = ("run", "--detach", "--limit", RANKS, "--time-limit", "8h", "--name", "night", "train.py")
+    run = at_home(project.parent, *words)
+    try:
+        yield
+    finally:
+        at_home(project.parent, "stop", "--grace", "0", run)
+
+
+def shots(columns: int, wanted: Container[str]) -> Iterator[tuple[str, str]]:
+    """The wanted scenes in a window of that many columns, on hosts of their own: each one's name and picture."""
     more = {"all": {"ansible_python_interpreter": "/usr/bin/python3"}}
     with Lab(8, variables=WHOLE_TORCH) as lab, home() as folder:
         lab.let_root_in()
         lab.write_inventory(folder / "train" / "inventory.yaml", more=more)
-        for scene in SCENES:
-            terminal = Terminal(folder, columns)
-            with contextlib.closing(terminal):
+        for scene in (scene for scene in SCENES if scene.name in wanted or scene.name == "up"):
+            running = slow_loader(folder / "train") if scene.until else contextlib.nullcontext()
+            with running, contextlib.closing(Terminal(folder, columns)) as terminal:
                 shown = terminal.run(scene)
             if found := re.search(rf"({re.escape(str(folder))}|{re.escape(str(lab.folder))})\S*", shown):
                 sys.exit(f"{scene.name} shows {found[0]}, a path of this machine:\n{shown}")
             name = f"{scene.name}-{columns}"
-            yield name, picture(shown, f"{columns} columns", name, columns)
+            if scene.name in wanted:
+                yield name, picture(shown, f"{columns} columns", name, columns)
             if scene.name == "up":
-                command(str(BIN / "clusterddp"), "sync", "-C", str(folder / "train"))
+                at_home(folder, "sync")
                 lab.host(SMALL_SHM).run(["mount", "-o", "remount,size=64m", "/dev/shm"], user="root")
 
 
 def main() -> None:
-    """Make all pictures."""
-    target = Path(sys.argv[1])
+    """Make all pictures, or those of the scenes that are named."""
+    target, wanted = Path(sys.argv[1]), sys.argv[2:] or [scene.name for scene in SCENES]
     target.mkdir(parents=True, exist_ok=True)
     for columns in WIDTHS:
-        for name, drawn in shots(columns):
+        for name, drawn in shots(columns, wanted):
             (target / f"{name}.svg").write_text(drawn, encoding="utf-8")
 
 

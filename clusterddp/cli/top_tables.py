@@ -42,7 +42,7 @@ def _head(look: TopLook) -> Iterator[str]:
         return
     name = f" ({look.name})" if look.name else ""
     age = f" for {human_duration(look.time - look.started)}" if look.started and look.late is not None else ""
-    left = f"; its time limit ends it in {human_duration(look.time_left)}" if look.time_left is not None else ""
+    left = f"; {human_duration(look.time_left)} to its time limit" if look.time_left is not None else ""
     yield f"run {look.run}{name}: {look.state}{age}, {counted(len(look.ranks), 'rank')}{left}"
 
 

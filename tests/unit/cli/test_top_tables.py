@@ -26,8 +26,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, value: TopLook, columns: int = 0) -> 
 
 def test_a_live_run_at_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, look(), 80) == [
-        "run 33n7fac6he (night): running for 5m00s, 2 ranks; its time limit ends it in",
-        "59m43s",
+        "run 33n7fac6he (night): running for 5m00s, 2 ranks; 59m43s to its time limit",
         "rank 1 (gpu01:0) is late in each step: 10.0 ms (median) after the second-latest",
         "rank, the last in 98% of 99 steps",
         "rank  worker   calls/s  late     memory  output   waits",
