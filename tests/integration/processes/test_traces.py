@@ -47,12 +47,12 @@ def spool(tmp_path: Path) -> ShimSpool:
 
 @contextlib.contextmanager
 def worker(
-    spool: ShimSpool, text: str, *, local_rank: int = 0, server: bool = True
+    spool: ShimSpool, text: str, *, local_rank: int = 0, server: bool = True, **variables: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A worker that has said that it is ready: its shim, its pid."""
     script = f"train-{local_rank}.py"
     (spool.cwd / script).write_text(GROUP + text)
-    env = environment(RANK=str(3 + local_rank), LOCAL_RANK=str(local_rank))
+    env = environment(RANK=str(3 + local_rank), LOCAL_RANK=str(local_rank), **variables)
     with spool.popen("-u", script, env=env) as process:
         pid = 0
         try:
@@ -95,16 +95,22 @@ def test_many_looks_cost_a_worker_little_and_are_no_work_of_it(spool: ShimSpool)
     def memory(pid: int) -> float:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)
 
-    with worker(spool, "work(2000)\n" + READY + "time.sleep(600)\n") as (_, pid):
-        first = ask(spool)[0]
+    unseen = "assert 'TORCH_FR_BUFFER_SIZE' not in os.environ\n"
+    with worker(spool, "work(2000)\n" + unseen + READY + "time.sleep(600)\n") as (_, pid):
         before = memory(pid)
+        first = ask(spool)[0]
         for _ in range(20):
             last = ask(spool)[0]
             assert len(rows(last)) == LAST_ENTRIES
         grown = memory(pid) - before
     assert [(wait.thread, wait.how) for wait in last.threads] == [(pid, SLEEP)]
     assert last.cpu_ms - first.cpu_ms < 100  # the server took some 20 times 50
-    assert grown < 25  # each thread of the server that makes a trace keeps 11.5 MB: 80 MB if they did in turn
+    assert grown < 10  # each thread of the server that makes a trace keeps it: 80 MB if they did in turn
+
+
+def test_as_many_operations_are_kept_as_the_user_asks_for(spool: ShimSpool) -> None:
+    with worker(spool, "work(100)\n" + READY + "time.sleep(600)\n", TORCH_FR_BUFFER_SIZE="20"):
+        assert rows(ask(spool)[0]) == [(number, DONE) for number in range(81, 101)]
 
 
 def test_one_that_waits_at_a_store_says_so(spool: ShimSpool) -> None:
