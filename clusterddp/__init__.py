@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.signals import Signalled
+    from clusterddp.runs.stopped_ranks import PdbMessage, PdbSession, StoppedRank
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.top_looks import TopLook
     from clusterddp.runs.view.run_view import RunView
@@ -105,6 +106,8 @@ __all__ = [
     "NoPythonError",
     "Orphans",
     "Outcome",
+    "PdbMessage",
+    "PdbSession",
     "PlanError",
     "Project",
     "Proof",
@@ -119,6 +122,7 @@ __all__ = [
     "Selection",
     "Signalled",
     "Site",
+    "StoppedRank",
     "Streams",
     "SyncError",
     "SyncResult",
@@ -168,6 +172,7 @@ _NAMES = {
     "clusterddp.runs.run_on_hosts": "Site",
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.remote.shared.processes.worker_stacks": "WorkerStack",
+    "clusterddp.runs.stopped_ranks": "PdbMessage PdbSession StoppedRank",
     "clusterddp.runs.streams": "Streams",
     "clusterddp.runs.watch_hosts": "Top",
     "clusterddp.runs.top_looks": "TopLook",

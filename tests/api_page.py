@@ -24,6 +24,7 @@ from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.named_workdirs import WorkdirBeside
 from clusterddp.runs.proof import Proof
+from clusterddp.runs.stopped_ranks import PdbMessage, PdbSession, StoppedRank
 from clusterddp.runs.top_looks import TopLook
 from clusterddp.runs.view.run_view import RunView
 from clusterddp.runs.view.verdict_lines import Verdict
@@ -39,6 +40,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "python-api.md"
 VALUES = (
     HostReport, Diagnosis, CheckResult, RunView, Verdict, LogLine, Selection, Proof, Cleaned, Orphans, WorkerStack,
     Command, Executed, WorkdirBeside, SyncResult, HostSync, Why, Top, TopLook,
+    StoppedRank, PdbSession, PdbMessage,
 )  # fmt: skip
 
 

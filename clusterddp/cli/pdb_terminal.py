@@ -48,6 +48,8 @@ def converse(session: PdbSession) -> bool:
             if interrupt.args:  # SIGTERM
                 raise
             session.interrupt()
+            if running:
+                say(f"rank {session.stop.rank} is to stop: its main thread does so at its next line of Python")
 
 
 def _ready(session: PdbSession, keys: Keys, *, running: bool, told: bool) -> bool:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.signals import Signalled
+    from clusterddp.runs.stopped_ranks import PdbSession, StoppedRank
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
     from clusterddp.runs.why import Why
@@ -70,6 +71,22 @@ class Run(RunOnHosts):
         from clusterddp.runs.why import explain  # noqa: PLC0415 - only for `why`
 
         return explain(self, view or self.view())
+
+    def breakpoints(self) -> list[StoppedRank]:
+        """Return the workers that wait at ``breakpoint()``, or have somebody attached, by rank."""
+        from clusterddp.runs.stopped_ranks import find_stopped  # noqa: PLC0415 - only for `debug`
+
+        return find_stopped(self)
+
+    def debug(self, stop: StoppedRank) -> PdbSession:
+        """Return pdb of one of ``breakpoints()``, attached until it is closed; then the worker goes on.
+
+        Raises:
+            HostError: The host does not answer. Whatever ends the connection later is raised by ``take``.
+        """
+        from clusterddp.runs.stopped_ranks import PdbSession  # noqa: PLC0415 - only for `debug`
+
+        return PdbSession(self, stop)
 
     def signal(self, name: str) -> list[Signalled]:
         """Send a signal to every live worker that handles it; return the result for each worker, by rank.

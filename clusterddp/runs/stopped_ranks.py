@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.wire.frames import Frame
     from clusterddp.runs.run_on_hosts import RunOnHosts
 
-_MAX_LINE = 1 << 20  # bytes of one message from a worker
+_MAX_LINE = 1 << 18  # bytes of one message from a worker
+_MAX_WAITING = 200  # messages that nobody has taken yet; then the host has to wait
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +112,7 @@ class PdbSession:
 
     def __init__(self, run: RunOnHosts, stop: StoppedRank) -> None:
         self.stop = stop
-        self._messages: queue.SimpleQueue[PdbMessage | ClusterddpError | None] = queue.SimpleQueue()
+        self._messages: queue.Queue[PdbMessage | ClusterddpError | None] = queue.Queue(_MAX_WAITING)
         self.handle, self._wake = os.pipe()
         self._outgoing = Outgoing()
         host = run.cluster.launcher_of(run.record).host(run.cluster, run.id, stop.host)
@@ -132,6 +133,7 @@ class PdbSession:
             end = error
         except ValueError as error:
             end = HelperError(self.stop.host, f"rank {self.stop.rank}'s debugger says what cannot be read: {error}")
+        self._outgoing.detach()  # who sends gives up, also where it never began
         self._put(end)
 
     def _put(self, message: PdbMessage | ClusterddpError | None) -> None:

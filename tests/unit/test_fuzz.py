@@ -42,6 +42,7 @@ from clusterddp.remote.shared.slurm.login_records import CommandAnswer
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
 from clusterddp.remote.shared.wire.frames import Decoder, Frame, ProtocolError, encode, parse, parse_json
 from clusterddp.remote.system import nvidia_smi
+from clusterddp.runs.stopped_ranks import read_message
 from clusterddp.runs.view.run_view import run_views
 from tests.unit.logs.test_incoming import END, HELLO, LINES
 from tests.unit.remote.processes.traces_made import COUNTERS, NOW, entry, trace
@@ -104,6 +105,11 @@ def answers(data: bytes) -> None:
 def stacks(data: bytes) -> None:
     for stack in parse_stacks("gpu00", parse_json(data)):
         json.dumps(stack.to_json())
+
+
+def pdb_lines(data: bytes) -> None:
+    message = read_message(data)
+    assert "\x1b]" not in message.text + (message.prompt or "")
 
 
 def groups(data: bytes) -> None:
@@ -182,6 +188,7 @@ DECODERS: dict[str, tuple[list[bytes], Callable[[bytes], None], tuple[type[Excep
     "replies": ([json.dumps([node()]).encode()], replies, (ValueError,)),
     "answers": ([json.dumps(to_fields(one)).encode() for one in ANSWERS], answers, (ValueError,)),
     "stacks": (STACKS, stacks, (ValueError,)),
+    "pdb_lines": ([b'{"out": "text"}', b'{"ask": "(Pdb) "}', b'{"running": true}'], pdb_lines, (ValueError,)),
     "groups": (TRACES, groups, (DamagedError,)),
     "waits": ([json.dumps(COUNTERS).encode()], waits, (DamagedError,)),
     "archives": ([ARCHIVE, gzip.decompress(ARCHIVE)], archives, ()),

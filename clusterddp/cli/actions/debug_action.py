@@ -9,7 +9,6 @@ from clusterddp.cli.output import put, say
 from clusterddp.cli.pdb_terminal import converse
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import RunError, UsageError
-from clusterddp.runs.stopped_ranks import PdbSession, find_stopped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, rank: str | 
         found = cluster.find(reference)
         if not found.live:
             raise RunError(f"run {found.id} has ended", remedy="`clusterddp why` says how")
-        stops = find_stopped(found)
+        stops = found.breakpoints()
         chosen = _choose(stops, wanted)
         if chosen:
             return _attach(found, chosen)
@@ -86,7 +85,7 @@ def _show_where(run: Run, rank: int, stops: list[StoppedRank]) -> int:
 
 
 def _attach(run: Run, stop: StoppedRank) -> int:
-    with contextlib.closing(PdbSession(run, stop)) as session:
+    with contextlib.closing(run.debug(stop)) as session:
         say(f"attached to rank {stop.rank} ({stop.host}:{stop.local_rank}), {stop.cause}, {stop.place}")
         say("Ctrl-D detaches: the rank goes on; Ctrl-C stops it where it is")
         detached = converse(session)

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from ..helper.request import Request
 from ..helper.tunnel import tunnel
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..shared.run.event_schema import NodeEvent
 
 MOST_STOPS = 256  # of a node that are looked at
+RECORD = ".json"  # after a socket's name: where its worker is
 MAX_RECORD = 16 * 1024  # bytes
 LOCK_TIMEOUT = 0.5  # seconds: who lists the stops has a lock for a moment
 CONNECT_TIMEOUT = 5.0  # seconds
@@ -38,22 +39,25 @@ GONE = "it does not wait there any more"
 def debug_stops(request: Request) -> List[Dict[str, Any]]:
     """Operation: the stopped workers of the node of a ``StopsRequest``, a ``StopReport`` each, by rank and age."""
     spool = Spool(request.read_args(StopsRequest).spool)
-    workers = {(event.start, event.local_rank): event for event in live_workers(spool.events())}
-    names = [name[: -len(".json")] for name in sorted_names(spool.debug) if name.endswith(".json")]
-    reports = [_report(spool, workers, name) for name in names[:MOST_STOPS]]
-    found = sorted(
-        (report for report in reports if report), key=lambda report: (report.rank, report.child, report.left)
-    )
-    return [to_fields(report) for report in found]
+    return [to_fields(report) for report in stops_of(spool, live_workers(spool.events()))]
 
 
-def _report(spool: Spool, workers: "Dict[tuple[int, int], NodeEvent]", name: str) -> Optional[StopReport]:
+def stops_of(spool: Spool, live: "Sequence[NodeEvent]") -> List[StopReport]:
+    """Which of a node's live workers, or children of theirs, have stopped at a breakpoint, attached to or not."""
+    workers = {(event.start, event.local_rank): event for event in live}
+    names = [name[: -len(RECORD)] for name in sorted_names(spool.debug) if name.endswith(RECORD)]
+    found = filter(None, [_report(spool, workers, name) for name in names[:MOST_STOPS]])
+    return sorted(found, key=lambda report: (report.rank, report.child, report.left))
+
+
+def _report(spool: Spool, workers: "Dict[Tuple[int, int], NodeEvent]", name: str) -> Optional[StopReport]:
     """One stop; None if its worker has ended, or it is none."""
     match = NAME.fullmatch(name)
     worker = workers.get((int(match[1]), int(match[2]))) if match else None
-    stop = _read_stop(os.path.join(spool.debug, name + ".json"))
-    if match is None or worker is None or stop is None or not is_open(int(match[3]), os.path.join(spool.debug, name)):
+    found = _read_stop(spool, name)
+    if match is None or worker is None or found is None or not is_open(int(match[3]), os.path.join(spool.debug, name)):
         return None
+    stop, attached = found
     return StopReport(
         name=name,
         rank=worker.rank,
@@ -65,19 +69,19 @@ def _report(spool: Spool, workers: "Dict[tuple[int, int], NodeEvent]", name: str
         line=stop.line,
         function=stop.function,
         left=max(0.0, stop.until - boot_clock()),
-        attached=_is_locked(spool, name),
+        attached=attached,
     )
 
 
-def _read_stop(path: str) -> Optional[StopRecord]:
-    """What a worker says of its stop; None if that is damaged, or gone."""
+def _read_stop(spool: Spool, name: str) -> Optional[Tuple[StopRecord, bool]]:
+    """What a worker says of its stop, and whether somebody is attached; None if that is damaged, or gone."""
     try:
-        handle = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = _open_record(spool, name)
         try:
-            data = os.read(handle, MAX_RECORD)
+            stop = parse_record(os.read(handle, MAX_RECORD), lambda value: read_record(StopRecord, value, "stop"))
+            return stop, not _lock(handle, fcntl.LOCK_SH)
         finally:
             os.close(handle)
-        return parse_record(data, lambda value: read_record(StopRecord, value, "stop"))
     except (OSError, ValueError):
         return None
 
@@ -93,8 +97,11 @@ def debug(request: Request) -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def _only_one(spool: Spool, name: str) -> Iterator[None]:
-    """Keep others from attaching to the same stop while the block runs."""
-    handle = _open_lock(spool, name, os.O_CREAT)
+    """Keep others from attaching to the same stop while the block runs: by a lock on its record."""
+    try:
+        handle = _open_record(spool, name)
+    except OSError as error:
+        raise Refused("%s (%s)" % (GONE, os.strerror(error.errno or 0))) from None
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT
         while not _lock(handle, fcntl.LOCK_EX):
@@ -102,18 +109,12 @@ def _only_one(spool: Spool, name: str) -> Iterator[None]:
                 raise Refused("somebody else is attached there", "`clusterddp debug` lists who waits")
             time.sleep(0.02)
         yield
-        with contextlib.suppress(OSError):  # the spool has ended
-            os.unlink(os.path.join(spool.debug, name + ".lock"))
     finally:
         os.close(handle)
 
 
-def _open_lock(spool: Spool, name: str, flags: int) -> int:
-    path = os.path.join(spool.debug, name + ".lock")
-    try:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600)
-    except OSError as error:
-        raise Refused("%s (%s)" % (GONE, os.strerror(error.errno or 0))) from None
+def _open_record(spool: Spool, name: str) -> int:
+    return open_regular(os.path.join(spool.debug, name + RECORD), os.O_RDONLY)
 
 
 def _lock(handle: int, kind: int) -> bool:
@@ -122,17 +123,6 @@ def _lock(handle: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _is_locked(spool: Spool, name: str) -> bool:
-    try:
-        handle = _open_lock(spool, name, 0)
-    except Refused:
-        return False
-    try:
-        return not _lock(handle, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from typing import Dict, FrozenSet, List, Optional, Set, Tuple
 from ..control.control_events import Event, MessageReceived
 from ..control.look_messages import LookPart, LookRequest, StallNotice, look_parts
 from ..control.message_fields import MAX_CAUSE, MAX_REASON, cut
+from ..processes.debug_stops import stops_of
 from ..processes.stacks import live_workers, stack_reports
 from ..processes.terminate import find_processes, kill
 from ..processes.traces import worker_traces
@@ -23,6 +24,7 @@ from ..shared.collectives.trace_records import WorkerTrace
 from ..shared.processes.worker_stacks import WorkerStack, build_stack, cut_stack
 from ..shared.run.event_schema import STALLED_EVENT, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.verdict.node_end import ranges
+from ..spool.attention import is_attended
 from ..spool.layout import Spool
 from ..system.clock import boot_clock
 from .file_work import FileWork
@@ -285,13 +287,8 @@ def look_at_workers(spool: Spool, request: LookRequest) -> LookPart:
 
 
 def is_debugged(spool: Spool, workers: List[NodeEvent]) -> bool:
-    """Whether a live worker waits at a breakpoint, or somebody debugs it there."""
-    live = {"%d.%d.%d" % (event.start, event.local_rank, event.pid or 0) for event in workers}
-    try:
-        names = os.listdir(spool.path("debug"))
-    except OSError:  # none of its workers has come to a breakpoint
-        return False
-    return any(".".join(name.split(".")[:3]) in live for name in names)
+    """Whether a live worker waits at a breakpoint, or somebody is attached to one, on whatever host."""
+    return is_attended(spool) or bool(stops_of(spool, workers))
 
 
 def kill_worker(spool: Spool, notice: StallNotice) -> None:

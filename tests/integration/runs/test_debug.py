@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.remote.spool.attention import is_attended
 from clusterddp.remote.spool.layout import Spool
-from tests.integration.cli import CLUSTERDDP, LIMIT, Done, User, local_processes, used_before
+from tests.integration.cli import CLUSTERDDP, LIMIT, Done, User, local_processes, nothing_left, used_before, user_of
 from tests.lab.system import wait_until
 from tests.lean import training_python
 from tests.remedies import remedy, type_line
@@ -19,6 +18,8 @@ from tests.with_torch import need_torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.lab import Lab
 
 need_torch()
 pytestmark = pytest.mark.torch
@@ -94,9 +95,7 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
     with user.start("run", "train.py") as live:
         live.wait_for("[1 local1:0] clusterddp: rank 1 waits at breakpoint(), train.py:9 in step: `clusterddp debug 1`")
         not_there = user.run("debug", "0")
-        began = time.monotonic()
         first = type_lines(user, "p number, total\nn\n", "1")
-        took = time.monotonic() - began
         live.wait_for("attaches a terminal", times=3)  # both in the second step
         listed = user.run("debug")
         assert FIRST.printed(listed.err) == (live.run, "0", "0")
@@ -111,7 +110,6 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
     assert "train.py(9)step()\n-> breakpoint()\n(Pdb) p number, total\n(0, tensor([1.]))\n(Pdb) n\n" in first.out
     assert first.out.endswith("train.py(10)step()\n-> dist.all_reduce(total)\n")
     assert first.notes[-1] == "detached: rank 1 goes on"
-    assert took < 3 + 2  # attached in three seconds; the tests' machines have more to do
     assert [line.partition("; it goes on")[0] for line in listed.lines] == [
         f"rank {rank} (local{rank}:0) waits at breakpoint(), train.py:9 in step" for rank in (0, 1)
     ]
@@ -158,6 +156,23 @@ def test_a_terminal_stops_the_rank_is_alone_and_all_hosts_know_of_it(user: User)
     assert ended.code == 0
     assert "detached: rank 1 goes on" in ended.out
     user.hear(run, "on")
+
+
+@pytest.fixture(scope="module")
+def on_lab(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
+    more: dict[str, dict[str, object]] = {"all": {"clusterddp_python": training_python()}}
+    return user_of(lab, tmp_path_factory.mktemp("user"), {"busy.py": BUSY}, more=more)
+
+
+def test_on_hosts_over_ssh_a_lost_terminal_lets_the_rank_go_on(on_lab: User, lab: Lab) -> None:
+    with nothing_left(lab):
+        run = on_lab.run("run", "--detach", "--limit", "gpu00,gpu01", "busy.py").out.strip()
+        stop_waits(on_lab, run, 2)
+        with on_lab.start("debug", run, "1", terminal=True) as terminal:
+            terminal.wait_for("busy.py(3)<module>()\r\n-> breakpoint()\r\n(Pdb) ")
+            assert [line[:15] for line in on_lab.run("debug", run).lines] == ["rank 0 (gpu00:0", "rank 1 (gpu01:0"]
+        on_lab.hear(run, "[1 gpu01:0] on")
+        on_lab.run("stop", run, "--grace", "0")
 
 
 def test_nobody_comes_and_the_run_goes_on(user: User) -> None:

@@ -77,6 +77,10 @@ class Operator:
             text += more
         return text
 
+    def told_something(self) -> None:
+        """Until it has said anything."""
+        json.loads(next(self._lines))
+
     def told_running(self) -> None:
         """Until it says that the script runs."""
         assert any("running" in json.loads(line) for line in self._lines)

@@ -62,6 +62,7 @@ def complete_commands(folder: Path, line: str) -> list[str]:
         ("clusterddp stop ni", ["night"]),
         ("clusterddp wh", ["why"]),
         ("clusterddp why ni", ["night"]),
+        ("clusterddp debug ni", ["night"]),
         ("clusterddp signal night US", ["USR1", "USR2"]),
         ("clusterddp doctor --only Net", ["Network"]),
     ],

@@ -51,6 +51,8 @@ class Connection:
     def __init__(self, stream: socket.socket, received: bytes = b"") -> None:
         self.gone = False
         self.asking = False  # the operator is to type a line, and has sent none yet
+        self.sending = False
+        self.interrupted = False  # while it was sending
         self._stream, self._received = stream, received
         self._written = ""  # and not sent yet
         self._lines: "queue.Queue[str]" = queue.Queue(MAX_AHEAD)
@@ -140,19 +142,21 @@ class Connection:
             prompt, self._written = self._written, ""
             self._send({"ask": prompt})
             line = "" if self.gone else self._lines.get()
-        except KeyboardInterrupt:
-            while not self._lines.empty():  # given up before it was read
-                self._lines.get()
-            raise
         finally:
             self.asking = False
         return "" if self.gone else line + "\n"
 
     def _send(self, message: "Dict[str, Any]") -> None:
+        """Send a message whole: an interrupt that comes meanwhile is delivered after it."""
+        self.sending = True
         try:
             self._stream.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             self.gone = True
+        self.sending = False
+        if self.interrupted:
+            self.interrupted = False
+            signal.raise_signal(signal.SIGINT)
 
 
 def read_message(line: bytes) -> "Dict[str, Any]":
@@ -173,6 +177,8 @@ class RankDebugger(pdb.Pdb):
         self.connection, self._listener = connection, listener
         self.thread = threading.current_thread()
         self._prompting = False  # pdb reads or carries out commands
+        self._in_command = False
+        self._given_up = False  # the next command is
         self._interrupted = False  # the operator pressed Ctrl-C
         self._former: "Any" = None  # the handler of SIGINT
         if self.thread is threading.main_thread():
@@ -208,6 +214,18 @@ class RankDebugger(pdb.Pdb):
         finally:
             self._prompting = False
             self.connection.tell_running()
+
+    def onecmd(self, line: str) -> bool:
+        """Carry out a command, which the operator may give up."""
+        if self._given_up:
+            self._given_up = False
+            self.message("--KeyboardInterrupt--")
+            return False
+        self._in_command = True
+        try:
+            return super().onecmd(line)
+        finally:
+            self._in_command = False
 
     def trace_dispatch(self, frame: "FrameType", event: str, arg: "Any") -> "Any":
         """Trace as pdb does, but not our own code, and no longer once nobody is there."""
@@ -257,23 +275,26 @@ class RankDebugger(pdb.Pdb):
 
     def ask_to_stop(self) -> None:
         """Stop the script where it is; called by the thread that receives."""
-        main = threading.main_thread()
-        if self._former is None or main.ident is None:
-            self.message("only a worker's main thread can be interrupted")
-            self.connection.flush()
-            return
-        self._interrupted = True
-        signal.pthread_kill(main.ident, signal.SIGINT)  # also ends a wait of C code, if that looks for signals
+        main = threading.main_thread().ident
+        if self._former is not None and main is not None:  # no other thread can be interrupted
+            self._interrupted = True
+            signal.pthread_kill(main, signal.SIGINT)  # also ends a wait of C code, if that looks for signals
 
     def _on_interrupt(self, number: int, frame: "Optional[FrameType]") -> None:
         if not self._interrupted:  # it came from somebody else
             self._pass_on(number, frame)
             return
+        if self.connection.sending:
+            self.connection.interrupted = True
+            return
         self._interrupted = False
         if self.connection.asking or self.connection.gone:
             return
-        if self._prompting:
+        if self._in_command:
             raise KeyboardInterrupt
+        if self._prompting:
+            self._given_up = True
+            return
         frame = users_frame(frame)
         if frame is not None:
             self.message("\ninterrupted")
@@ -524,10 +545,14 @@ def _timeout(group: "Any", device: "Any") -> "Optional[float]":
 
 def _ages() -> "Dict[str, float]":
     """Seconds since this rank began its last operation in each process group, as far as torch tells."""
-    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
-    try:
-        entries = json.loads(dump(includeCollectives=True, onlyActive=False))["entries"] if dump else []
-        last = {str(entry["process_group"][0]): entry["time_created_ns"] for entry in entries}  # the oldest is first
-        return {name: max(0.0, time.time() - created / 1e9) for name, created in last.items()}
-    except Exception:  # noqa: BLE001 - torch's own format, which another version may not have
-        return {}
+    module = sys.modules.get("torch._C._distributed_c10d")
+    last: "Dict[str, int]" = {}
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # NCCL has a recorder of its own
+        try:
+            entries = json.loads(getattr(module, name)(includeCollectives=True, onlyActive=False))["entries"]
+            for entry in entries:
+                group = str(entry["process_group"][0])
+                last[group] = max(entry["time_created_ns"], last.get(group, 0))
+        except Exception:  # noqa: BLE001, S112 - torch's own format, which another version may not have
+            continue
+    return {group: max(0.0, time.time() - created / 1e9) for group, created in last.items()}
