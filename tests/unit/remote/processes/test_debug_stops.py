@@ -76,6 +76,7 @@ def test_a_stop_is_told_with_the_rank_that_the_host_knows(spool: Spool) -> None:
         ("0.1.x.1", RECORD),
         ("0.1.99999999999999999999.1", RECORD),
     ],
+    ids=["json", "nested", "line", "until", "long", "no worker", "no listener", "no pid", "no number"],
 )
 def test_what_is_no_stop_is_left_out(spool: Spool, name: str, record: Any) -> None:
     with listening(spool, name, record):
