@@ -11,6 +11,7 @@ ROLES = {
     "store": ".rendezvous.store",  # the rendezvous store of a run
     "shim": ".worker.shim",  # the parent of one worker
     "beat": ".workdir.heartbeat",  # says in a workdir that other hosts may share that a run is live there
+    "bundle": ".supervisor.node_bundle",  # writes down what a node knows of a run that hangs
     "webhook": ".supervisor.webhook_process",  # tells a URL how a run fares
     "slurm": ".slurm.job_role",  # a job's part of a run that Slurm starts: on each node, and in the batch script
 }

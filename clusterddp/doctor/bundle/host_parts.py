@@ -18,7 +18,7 @@ from clusterddp.probe.dial_hosts import facts_of_host
 from clusterddp.probe.gather import ask_hosts
 from clusterddp.remote.shared.bundle.archive import unpack
 from clusterddp.remote.shared.bundle.bundle_records import INDEX, BundleAnswer, BundleIndex, BundleRequest
-from clusterddp.remote.shared.processes.worker_stacks import group_stacks
+from clusterddp.remote.shared.bundle.stacks_text import stacks_text
 from clusterddp.remote.shared.schema.record import parse_record, read_record, to_fields
 from clusterddp.remote.shared.text.secret_names import hide_named
 from clusterddp.runs.ask_workers import ask_stacks
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.remote.shared.bundle.archive import Member
     from clusterddp.remote.shared.probes.gpu_records import GpuHealth
-    from clusterddp.remote.shared.processes.worker_stacks import StackFrame, WorkerStack
+    from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
     from clusterddp.runs.run import Run
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.why import Look, Why
@@ -232,19 +232,3 @@ def add_stacks(contents: Contents, outcomes: Sequence[Outcome[list[WorkerStack]]
     for outcome in outcomes:
         if outcome.error:
             contents.lack("stacks", outcome.reason, outcome.name)
-
-
-def stacks_text(stacks: Iterable[WorkerStack]) -> str:
-    """Write the stacks: for each group of equal ones whose they are, then the calls, the innermost last."""
-    lines = []
-    for group in group_stacks(list(stacks)):
-        first = group.workers[0]
-        lines += [str(group), *(_call(frame) for frame in first.frames)]
-        for number, thread in enumerate(first.threads, 1):
-            lines += [f"    thread {number}", *(f"  {_call(frame)}" for frame in thread)]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _call(frame: StackFrame) -> str:
-    return f"    {frame.file}:{frame.line} in {frame.function}"

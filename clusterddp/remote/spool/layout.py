@@ -2,8 +2,8 @@
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json quoted/ control.key worker remote.pyz hook/ lock supervisor.json
-        events.jsonl logs/ errors/ stacks/ traces/ debug/ torch/ program/ committed stop.json exit.json verdict.json
-        claim.<member>
+        events.jsonl logs/ errors/ bundles/ stacks/ traces/ debug/ torch/ program/ committed stop.json
+        exit.json verdict.json claim.<member>
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
 """

@@ -8,14 +8,18 @@ import base64
 import json
 import os
 import time
+from signal import SIGKILL
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from ..helper.request import Request
 from ..logs.output_files import LogFile, LogFiles
-from ..processes.stacks import live_workers
+from ..processes.stacks import live_workers, stack_reports
+from ..processes.traces import worker_traces
 from ..shared.bundle.archive import NAME, Member, pack, unpack
 from ..shared.bundle.bundle_records import INDEX, BundleAnswer, BundleIndex, BundlePart, BundleRequest
+from ..shared.bundle.stacks_text import stacks_text
 from ..shared.logs.tail_request import TailRequest
+from ..shared.processes.worker_stacks import build_stack
 from ..shared.run.plan import AGENT_LOG, PEERS, PLAN
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.json_text import to_json
@@ -28,6 +32,7 @@ from ..system import nvidia_smi
 from ..system.bootstrap import private_folder, read_json, write_private
 from ..system.bounded_child import Child
 from ..system.kernel_log import UNREADABLE, LastMessages
+from ..system.prctl import set_pdeathsig
 from ..system.small_files import open_regular_in, sorted_names
 
 EVENTS = "events.jsonl"
@@ -122,6 +127,19 @@ def save(spool: Spool, extra: Sequence[Member] = (), room: int = ROOM) -> str:
     for name in saved_names(spool)[MAX_SAVED:]:
         os.unlink(os.path.join(folder, name))
     return path
+
+
+def main(argv: List[str]) -> int:
+    """Write the archive of the spool ``argv[0]``, while its workers live: the role ``bundle``."""
+    set_pdeathsig(SIGKILL)
+    os.nice(10)
+    spool = Spool(argv[0])
+    workers = live_workers(spool.events())
+    traces = to_json([to_fields(trace) for trace in worker_traces(spool, workers)])
+    stacks = [build_stack(spool.host, report) for report in stack_reports(spool, workers)]
+    extra = Member("traces.json", traces.encode()), Member("stacks.txt", stacks_text(stacks).encode("utf-8", "replace"))
+    save(spool, extra)
+    return 0
 
 
 def saved_names(spool: Spool) -> List[str]:

@@ -27,6 +27,7 @@ from ..shared.verdict.node_end import ranges
 from ..spool.attention import is_attended
 from ..spool.layout import Spool
 from ..system.clock import boot_clock
+from .bundle_process import save_bundle
 from .file_work import FileWork
 from .node_parts import NodeParts
 
@@ -162,6 +163,7 @@ class StallGuard:
         if notice.attempt != node.plan.attempt or notice.stall in self.told:
             return
         self.told[notice.stall], self.line = boot_clock(), notice.text
+        self.looks.do(lambda: save_bundle(spool))  # before a worker is killed
         if notice.member == node.member:
             self.looks.do(lambda: kill_worker(spool, notice))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,8 +109,17 @@ def test_a_report_is_told_once_and_changes_nothing(user: User) -> None:
         wait_until("it is told", told.exists)
         notices = user.status(live.run)["notices"]
         assert user.run("why", "--json").json["state"] == "hung"
+        spools = [user.home / ".clusterddp" / "runs" / live.run / "1" / f"{rank}-local{rank}" for rank in (0, 1)]
+        wait_until("both have written their parts", lambda: all(any(spool.glob("bundles/*.gz")) for spool in spools))
         user.run("stop", "--grace", "0")
         done = live.end()
+        user.run("bundle", "-o", "b.tar.gz")
+    with tarfile.open(user.folder / "b.tar.gz") as packed:
+        saved = {
+            one.name.partition("/saved-")[2].partition("/")[2]: one for one in packed if "local1/saved-" in one.name
+        }
+        assert {"events.jsonl", "traces.json", "outputs/start-0/rank1-0.out"} <= set(saved)
+        assert b"hangs.py:14 in <module>" in packed.extractfile(saved["stacks.txt"]).read()  # type: ignore[union-attr]
     assert re.fullmatch(f"stalled stalled: {STALL}", told.read_text().splitlines()[0])
     assert len([note for note in done.notes if note.startswith("stalled: ")]) == 1
     assert re.fullmatch(f"stalled: {STALL}", notices[0])
