@@ -13,6 +13,8 @@ MIN_EXCESS_NS = 5_000_000  # after the second-latest rank
 SPREADS = 3  # times the spread of the other ranks that a late rank must exceed
 WINDOWS = 3  # in each of which it must be late
 MIN_STEPS = 5  # of a window
+MIN_STEPS_IN_TURN = 15  # of a window for ranks that are late in turn, as noise makes them too in few steps
+MAX_CHANCE = 1e-4  # that one of two equal ranks is the last as often by chance
 MIN_SPAN_NS = 6_000_000_000  # that the windows last together
 MAX_GAP = 20  # times the median time of work that a longer one counts, as a pause for a checkpoint does
 MIN_SHARE = 0.1  # of the steps in which each of the ranks that are late in turn is the last one
@@ -83,13 +85,9 @@ def judge(
 
 def lateness_ms(group: GroupTimes) -> Dict[int, float]:
     """The median time by which each member comes after the first in the newest steps; empty while there are none."""
-    steps = _steps(group, 0)[-WINDOWS * MIN_STEPS :]
-    members = sorted(group.members)
-    return {
-        rank: median(step.calls[place] - min(step.calls) for step in steps) / 1e6
-        for place, rank in enumerate(members)
-        if steps
-    }
+    steps = [(min(step.calls), step.calls) for step in _steps(group, 0)[-WINDOWS * MIN_STEPS :]]
+    members = sorted(group.members) if steps else []
+    return {rank: median(calls[place] - first for first, calls in steps) / 1e6 for place, rank in enumerate(members)}
 
 
 def _undecided(reason: str) -> LateRanks:
@@ -123,21 +121,47 @@ def _together(found: Sequence[Tuple[GroupTimes, LateRanks]], *, busy: bool) -> L
 def _judge_group(group: GroupTimes, clocks: Mapping[int, Clock]) -> LateRanks:
     members = sorted(group.members)
     error = _clock_error([clocks[rank] for rank in members])
-    steps = _newest(_steps(group, error))
+    seen = _steps(group, error)
+    steps = _newest(seen, MIN_STEPS)
     if len(steps) < WINDOWS * MIN_STEPS or _span(steps) < MIN_SPAN_NS:
         return LateRanks(UNDECIDED, steps=len(steps), reason="too few steps were seen yet")
     if error:  # clocks on several hosts, compared at the end
         error += int(_span(steps) * CLOCK_DRIFT)
+    found = _always_late([step.calls for step in steps], members, error)
+    if found or len(members) == 2:
+        return found or _nobody(steps, error)
+    more = [step.calls for step in _newest(seen, MIN_STEPS_IN_TURN)]
+    enough = len(more) >= WINDOWS * MIN_STEPS_IN_TURN
+    if enough and all(_has_late_one(window, error) for window in _windows(more)):
+        return _in_turn(members, more)
+    return _nobody(steps, error)
+
+
+def _always_late(rows: Sequence[Tuple[int, ...]], members: Sequence[int], error: int) -> Optional[LateRanks]:
+    judged = {_late_one(window, error) for window in _windows(rows)}
+    place = judged.pop()
+    if judged or place is None:
+        return None
+    lasts = sum(calls[place] == max(calls) for calls in rows)
+    if _chance(lasts, len(rows)) > MAX_CHANCE:
+        return None
+    excess = median(_excess(calls, place) for calls in rows)
+    return LateRanks(ALWAYS, (members[place],), round(excess / 1e6, 3), lasts / len(rows), len(rows))
+
+
+def _chance(lasts: int, count: int) -> float:
+    """The probability that one of two equal ranks is the last in so many of the steps, or in more."""
+    ways = total = 1
+    for number in range(count, lasts, -1):
+        ways = ways * number // (count - number + 1)
+        total += ways
+    return float(total / 2**count)
+
+
+def _nobody(steps: Sequence[_Step], error: int) -> LateRanks:
+    """Nobody is late, unless clocks that are known better might tell."""
     windows = _windows([step.calls for step in steps])
-    judged = [_late_one(window, error) for window in windows]
-    if len({*judged}) == 1 and judged[0] is not None:
-        place = judged[0]
-        last = [step for step in steps if max(step.calls) == step.calls[place]]
-        excess = median(_excess(step.calls, place) for step in steps)
-        return LateRanks(ALWAYS, (members[place],), round(excess / 1e6, 3), len(last) / len(steps), len(steps))
-    if len(members) > 2 and all(_has_late_one(window, error) for window in windows):
-        return _in_turn(members, [step.calls for step in steps])
-    if any(_late_one(window, 0) is not None for window in windows) and error >= MIN_EXCESS_NS:
+    if error >= MIN_EXCESS_NS and any(_late_one(window, 0) is not None for window in windows):
         why = "the hosts' clocks are known to %d ms only" % (error // 1_000_000)
         return LateRanks(UNDECIDED, steps=len(steps), reason=why)
     return LateRanks(NOBODY, steps=len(steps))
@@ -180,9 +204,9 @@ def _usual_work(work: Sequence[int]) -> float:
     return longest[-1]
 
 
-def _newest(steps: Sequence[_Step]) -> Sequence[_Step]:
-    """The newest steps, as many as are judged: enough of them, and over a time that is long enough."""
-    for count in range(WINDOWS * MIN_STEPS, len(steps)):
+def _newest(steps: Sequence[_Step], least: int) -> Sequence[_Step]:
+    """The newest steps: ``least`` of each window, or so many more that they last long enough; else all."""
+    for count in range(WINDOWS * least, len(steps)):
         if _span(steps[-count:]) >= MIN_SPAN_NS:
             return steps[-count:]
     return steps
