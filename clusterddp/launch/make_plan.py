@@ -134,7 +134,6 @@ def make_plan(
     spares: Sequence[Node] = (),  # the hosts that wait for a relaunch
     options: RunOptions,  # the run's; torchrun's arguments follow from them
     settings: RunSettings,
-    script: str = "",  # the script as torchrun gets it, if that is not the option
     secrets: Collection[str] | None = None,  # names, if they are not those of the options
     record: RunRecord,  # complete but for the numbers of workers and nodes
 ) -> LaunchPlan:
@@ -148,14 +147,13 @@ def make_plan(
         settings = settings._replace(min_nodes=count, max_nodes=count)
     if settings.rdzv_backend == "c10d":
         _check_clocks(spread)
-    script = script or options.script
     workers = sum(node.nproc for node in nodes)
     shared = NodePlan(
         run=run,
         attempt=1,
         nnodes=count,
-        argv=_torchrun_argv(options, settings, script, f"{run}.1", nodes),
-        worker_argv=_interpreter_argv(options, settings, script),
+        argv=_torchrun_argv(options, settings, f"{run}.1", nodes),
+        worker_argv=_interpreter_argv(options, settings),
         world_size=workers,
         secrets=tuple(options.secret if secrets is None else secrets),
         record=record._replace(world_size=workers, nnodes=count, min_nodes=settings.min_nodes),
@@ -168,9 +166,7 @@ def make_plan(
     return LaunchPlan(shared=shared, nodes=tuple(nodes), spares=tuple(spares))
 
 
-def _torchrun_argv(
-    options: RunOptions, settings: RunSettings, script: str, rdzv_id: str, nodes: Sequence[Node]
-) -> tuple[str, ...]:
+def _torchrun_argv(options: RunOptions, settings: RunSettings, rdzv_id: str, nodes: Sequence[Node]) -> tuple[str, ...]:
     return (
         "-m", MODULE,
         "--nnodes", f"{settings.min_nodes}:{settings.max_nodes}" if settings.elastic else str(len(nodes)),
@@ -180,17 +176,17 @@ def _torchrun_argv(
         "--max-restarts", str(options.max_restarts),
         *options.torchrun_arg,
         *(["-m"] if options.module else []),
-        *_escape(script),
+        *_escape(options.script),
         *(["--local-rank=${local_rank}"] if options.pass_local_rank else []),
         *_escape(*options.args),
     )  # fmt: skip
 
 
-def _interpreter_argv(options: RunOptions, settings: RunSettings, script: str) -> tuple[str, ...]:
+def _interpreter_argv(options: RunOptions, settings: RunSettings) -> tuple[str, ...]:
     """Return what torchrun gives a worker's interpreter; nothing if that may differ between workers."""
     if settings.program or options.pass_local_rank or options.torchrun_arg:
         return ()
-    return ("-u", *(["-m"] if options.module else []), script, *options.args)
+    return ("-u", *(["-m"] if options.module else []), options.script, *options.args)
 
 
 def _escape(*arguments: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.launch import answering
@@ -25,7 +26,7 @@ def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[Lau
     """
     with again.resolve_repeat(site.inventory, site.project, options) as (inventory, project, repeat):
         entries = answering.nodes(inventory)
-        check_script(options, project)
+        options = replace(options, script=check_script(options, project))
         with Early(project, options, repeat) as early:
             nodes, spares, replaced = _open_hosts(site, inventory, entries, options, early)
             from clusterddp.launch.prepare import prepare  # noqa: PLC0415 - imported by now, beside the connections

@@ -14,7 +14,7 @@ from clusterddp.launch import preflight
 from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import check_restarts, host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import run_record
-from clusterddp.launch.script import check_synced, script_of
+from clusterddp.launch.script import check_synced
 from clusterddp.launch.stall_limit import blind_notice, with_stall
 from clusterddp.probe.gather import survey_network
 from clusterddp.remote.shared.run.node_env import THREADS, Node
@@ -61,7 +61,6 @@ class Preparation:
     dry: bool  # whether to sync nothing
 
     checks: Sequence[Check] = field(init=False)
-    script: str = field(init=False)
     settings: RunSettings = field(init=False)
     installed: Sequence[install.Installed] = field(init=False)
     answers: Mapping[str, Outcome[Facts]] = field(init=False)
@@ -117,10 +116,9 @@ def prepare(
 
 
 def read_options(prep: Preparation) -> None:
-    """Choose checks and stall guard, find the script: what may be wrong in them is found before any host is asked."""
+    """Choose checks and stall guard: what may be wrong in them is found before any host is asked."""
     prep.options = with_stall(prep.options, [host.entry for host in prep.hosts])
     prep.checks = preflight.choose_checks(prep.options)
-    prep.script = script_of(prep.options, prep.project)
 
 
 def install_environments(prep: Preparation) -> None:
@@ -153,7 +151,7 @@ def choose_hosts(prep: Preparation) -> None:
 def scan_code(prep: Preparation) -> None:
     """Get the project's files, and check that the script is among them."""
     prep.tree = prep.early.tree()
-    check_synced(prep.script, prep.options, prep.project, prep.tree)
+    check_synced(prep.options, prep.project, prep.tree)
 
 
 def bring_code(prep: Preparation) -> None:
@@ -225,7 +223,6 @@ def complete_plan(prep: Preparation) -> None:
         spares=waiting,
         options=prep.options,
         settings=prep.settings,
-        script=prep.script,
         record=prep.record,
     )
     for notice in prep.early.repeat.check(prep.plan.record) if prep.early.repeat else ():

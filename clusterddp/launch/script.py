@@ -38,12 +38,15 @@ _NEWER_SYNTAX = (
 )
 
 
-def check_script(options: RunOptions, project: Project) -> None:
-    """Refuse what Python could not start, before any host is reached; raises UsageError or ScriptError."""
+def check_script(options: RunOptions, project: Project) -> str:
+    """Refuse what Python could not start, before any host is reached; raises UsageError or ScriptError.
+
+    Return the script relative to the workers' cwd; with ``module`` or ``no_sync`` it is returned as it was given.
+    """
     _refuse_programs(options, project)
-    script = script_of(options, project)
+    script = _relative_script(options, project)
     if options.module or options.no_sync or options.again:
-        return
+        return script
     path = project.root / project.subfolder / script
     source = path.read_bytes()
     if path.suffix in _SHELLS or (path.suffix != ".py" and re.match(rb"#!.*sh\b", source)):
@@ -54,6 +57,7 @@ def check_script(options: RunOptions, project: Project) -> None:
             remedy=f"take {instead} for SCRIPT, and put what the shell script sets into clusterddp_setup or --env",
         )
     _check_syntax(source, script)
+    return script
 
 
 def _refuse_programs(options: RunOptions, project: Project) -> None:
@@ -100,26 +104,35 @@ def _program(args: Sequence[str], *, may_have_options: bool) -> Sequence[str]:
     return []
 
 
-def script_of(options: RunOptions, project: Project) -> str:
-    """Return the script as a path relative to the workers' cwd, never as an absolute path of this machine."""
+def _relative_script(options: RunOptions, project: Project) -> str:
+    """Return a script of the project relative to the workers' cwd, never as an absolute path of this machine.
+
+    Under ``again`` the project may have lost it since: then only the kept code has to have it.
+    """
     if options.module and (not options.script or "/" in options.script or options.script.endswith(".py")):
         raise UsageError(f"-m {options.script!r} is no module's name", remedy="write it as pkg.train, or leave -m out")
-    if options.module or options.no_sync or options.again:
+    if options.module or options.no_sync:
         return options.script
     cwd = project.root / project.subfolder
     path = cwd / options.script
-    if not path.is_file():
-        what = "is a folder" if options.script and path.is_dir() else "is not there"
-        remedy = _suggestion(options.script, cwd) or f"paths are relative to {cwd}"
-        raise UsageError(f"script {options.script or repr('')} {what}", remedy=remedy)
-    if not os.access(path, os.R_OK):
-        raise UsageError(f"script {options.script} cannot be read", remedy="chmod u+r it")
+    if not options.again:
+        _refuse_unreadable(path, options.script, cwd)
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave
     if not absolute.is_relative_to(project.root):
         raise UsageError(
             f"script {options.script} is outside the project {project.root}", remedy="start from the folder it is in"
         )
     return os.path.relpath(absolute, cwd)
+
+
+def _refuse_unreadable(path: Path, script: str, cwd: Path) -> None:
+    """Refuse a script that is not there or cannot be read; ``script`` is its name as the user gave it."""
+    if not path.is_file():
+        what = "is a folder" if script and path.is_dir() else "is not there"
+        remedy = _suggestion(script, cwd) or f"paths are relative to {cwd}"
+        raise UsageError(f"script {script or repr('')} {what}", remedy=remedy)
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"script {script} cannot be read", remedy="chmod u+r it")
 
 
 def _suggestion(script: str, cwd: Path) -> str:
@@ -164,11 +177,11 @@ def _may_be_newer(source: bytes, error: SyntaxError) -> bool:
     )
 
 
-def check_synced(script: str, options: RunOptions, project: Project, tree: Tree) -> None:
+def check_synced(options: RunOptions, project: Project, tree: Tree) -> None:
     """Refuse a script that a sync would leave out; raises SyncError if the script is not among the files."""
     if options.module or options.no_sync:
         return
-    inside = os.path.normpath(os.path.join(project.subfolder, script))  # noqa: PTH118 - a path on hosts
+    inside = os.path.normpath(os.path.join(project.subfolder, options.script))  # noqa: PTH118 - a path on hosts
     if not any(entry.path == inside for entry in (*tree.entries, *tree.data)):
         why = next((item.reason for item in tree.skipped if item.path == inside), "git ignores it")
         raise SyncError(f"script {inside} would not be synced: {why}", remedy="take it out of .gitignore")

@@ -13,7 +13,7 @@ from clusterddp.launch import repeat as again
 from clusterddp.launch.code_on_hosts import provide_code, save_code
 from clusterddp.launch.make_plan import host_settings, make_plan, run_settings
 from clusterddp.launch.make_record import record_without_hosts, variables_of
-from clusterddp.launch.script import check_script, check_synced, script_of
+from clusterddp.launch.script import check_script, check_synced
 from clusterddp.launch.slurm.client.batch_script import JobRequest, extra_line, nodelist, script, slurm_time
 from clusterddp.launch.slurm.client.login_host import login_entry
 from clusterddp.launch.slurm.client.states import MANAGER, NAME
@@ -82,14 +82,13 @@ def _submission(
     dry: bool,
     inside: str,
 ) -> Submission:
-    check_script(options, project)
+    options = replace(options, script=check_script(options, project))
     options = with_stall(options, [settings_of(inventory)])
     runs = array_ids(options.array) if options.array else {}
     request = replace(slurm_request(inventory, options), inside=inside, array=options.array or "", runs=runs)
     settings = settings_of(inventory)
     tree = repeat.tree if repeat else scan(project, options.sync_limit)
-    path = script_of(options, project)
-    check_synced(path, options, project, tree)
+    check_synced(options, project, tree)
     unshared = not nodes_share_folders(inventory)
     if unshared:
         refuse_shared_folder_options(options, inside=inside)
@@ -112,12 +111,10 @@ def _submission(
     plain_env, hidden = split_secret_values({**settings.env, **options.env}, {*options.secret, *settings.secrets})
     node = _stand_in_node(settings, workdir, project.subfolder, forks=not options.no_fork_server)
     shared, secret = _run_settings(options, plain_env, inside=inside), {*options.secret, *hidden}
-    plan = make_plan(
-        run=run, nodes=[node], options=options, settings=shared, script=path, secrets=secret, record=record
-    ).node_plan(0)
+    plan = make_plan(run=run, nodes=[node], options=options, settings=shared, secrets=secret, record=record)
     job = SlurmJob(
         state=login.state,
-        plan=_plan_for_any_node(plan, record),
+        plan=_plan_for_any_node(plan.node_plan(0), record),
         python=settings.python,
         nproc=options.nproc_per_node or settings.nproc,
         interface=settings.interface,

@@ -31,7 +31,8 @@ def test_two_runs_are_compared_line_by_line_and_the_first_one_repeated(lab: Lab,
     user.write("exps/settings.py", "LR = 1\n")
     user.write(".env", "hunter2")
     token = {"API_TOKEN": "hunter2"}
-    words = ("--env", "WHO=me", "--secret", "API_TOKEN", "--name", "first", "train.py", "a b")
+    absolute = str(user.folder / "exps/train.py")
+    words = ("--env", "WHO=me", "--secret", "API_TOKEN", "--name", "first", absolute, "a b")
     first = user.run("run", *words, cwd="exps", env=token)
     assert first.code == 0, first.err
     assert re.search(r"^clusterddp: code [0-9a-f]{6} \(3 files\)$", first.err, re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from clusterddp.errors import ScriptError, UsageError
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.script import check_script
 from clusterddp.project.project import find
+from tests.unit.sync_help import project_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +92,22 @@ def test_a_shell_script_is_told_what_to_write(tmp_path: Path, name: str, source:
 def test_what_lies_on_the_hosts_already_is_not_looked_at_here(tmp_path: Path) -> None:
     check(tmp_path, "(", no_sync=True)
     check(tmp_path, "", "train.sh", no_sync=True)
+
+
+@pytest.mark.parametrize("typed", ["train.py", "./train.py", "../exps/train.py", "{cwd}/train.py"])
+def test_a_script_is_named_relative_to_the_workers_cwd(tmp_path: Path, typed: str) -> None:
+    project = replace(project_at(tmp_path), subfolder="exps")
+    cwd = project.root / "exps"
+    cwd.mkdir()
+    (cwd / "train.py").touch()
+    options = RunOptions(script=typed.format(cwd=cwd))
+    assert check_script(options, project) == "train.py"
+    assert check_script(replace(options, no_sync=True), project) == options.script
+    (cwd / "train.py").unlink()
+    assert check_script(replace(options, again="abcdefghij"), project) == "train.py", "the kept code has it"
+
+
+def test_the_script_of_a_repeated_run_may_not_be_outside_its_project(tmp_path: Path) -> None:
+    options = RunOptions(script=str(tmp_path / "elsewhere/train.py"), again="abcdefghij")
+    with pytest.raises(UsageError, match="is outside the project"):
+        check_script(options, project_at(tmp_path / "toy"))
