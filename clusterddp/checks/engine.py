@@ -63,27 +63,25 @@ def canonical_names(names: Iterable[str]) -> list[str]:
     return [spellings.get(name.lower(), name) for name in names]
 
 
-def judge(
-    evidence: Evidence, checks: Sequence[Check], report_bug: Callable[[Exception, str], object] = lambda *_: None
-) -> list[CheckResult]:
+def judge(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
     """Run the checks in the table's order; each check's worst verdict comes first, equal findings are merged.
 
-    A check that raises is reported as unknown on all hosts and does not affect the others; ``report_bug`` gets the
-    exception and what was being done.
+    A check that raises is reported as unknown on all hosts, and its result has the exception; the others stand.
     """
     culprits: dict[str, dict[str, str]] = {}
     results: list[CheckResult] = []
     for check in checks:
+        bug: Exception | None = None
         try:
             findings = _run_check(evidence, check, culprits)
         except Exception as error:  # noqa: BLE001 - a bug of one check, whatever it is
-            report_bug(error, f"the check {check.name}")
+            bug = error
             hosts = tuple(report.name for report in evidence.hosts)
             findings = [Finding(verdict="unknown", hosts=hosts, message=internal_error(check.name))]
         culprits[check.name] = {
             host: finding.message for finding in findings if finding.verdict == "fail" for host in finding.hosts
         }
-        results += _merge_findings(check, findings)
+        results += _merge_findings(check, findings, bug)
     return results
 
 
@@ -143,7 +141,7 @@ def _playbook(check: Check, finding: Finding) -> str:
     return "" if finding.by_hand else check.playbook
 
 
-def _merge_findings(check: Check, findings: Iterable[Finding]) -> list[CheckResult]:
+def _merge_findings(check: Check, findings: Iterable[Finding], bug: Exception | None) -> list[CheckResult]:
     """Merge equal findings of a check into one result with all their hosts."""
     hosts_of: dict[Finding, list[str]] = {}
     for finding in findings:
@@ -160,6 +158,7 @@ def _merge_findings(check: Check, findings: Iterable[Finding]) -> list[CheckResu
             fix=_fix(check, finding) if finding.verdict in _BAD_VERDICTS else "",
             playbook=_playbook(check, finding) if finding.verdict in _BAD_VERDICTS else "",
             final=finding.final,
+            bug=bug,
         )
         for finding, hosts in hosts_of.items()
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from clusterddp.errors import HelperError
@@ -158,6 +158,7 @@ class CheckResult:
     fix: str = ""
     playbook: str = ""
     final: bool = False
+    bug: Exception | None = field(default=None, compare=False, repr=False)  # what the check raised
 
     def to_json(self) -> dict[str, Any]:
         """The object described in docs/labels-and-json.md."""

@@ -21,7 +21,7 @@ from clusterddp.runs import cleanup
 from clusterddp.runs.node_answers import BRIEF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.checks.model import Check, Need
     from clusterddp.runs.run_on_hosts import Site
@@ -41,6 +41,15 @@ def _bug_reporter(cluster: Site) -> Callable[[Exception, str], None]:
         cluster.notify(f"internal error in {during}{where}")
 
     return report_bug
+
+
+def _judge(evidence: Evidence, checks: Sequence[Check], report_bug: Callable[[Exception, str], None]) -> Diagnosis:
+    """The results of the checks; what a check raises is reported."""
+    results = tuple(engine.judge(evidence, checks))
+    for result in results:
+        if result.bug:
+            report_bug(result.bug, f"the check {result.name}")
+    return Diagnosis(evidence=evidence, results=results)
 
 
 def diagnose(
@@ -102,4 +111,4 @@ def diagnose(
     evidence = replace(evidence, share_gpus=share_gpus, manager=manager.manager if manager else None)
     evidence = run_step(add_rehearsal, REHEARSAL) if REHEARSAL in needs else evidence
     evidence = run_step(add_bench, PAIRS, WORKERS) if bench else evidence
-    return Diagnosis(evidence=evidence, results=tuple(engine.judge(evidence, chosen, report_bug)))
+    return _judge(evidence, chosen, report_bug)

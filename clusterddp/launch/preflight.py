@@ -158,25 +158,24 @@ def others_on_gpus(
     taken = {host.name: with_taken_gpus(facts[host.name], devices[host.name]) for host in hosts}
     busy = [host for host in hosts if selected and any(gpu.processes for gpu in taken[host.name].gpus)]
     outcomes = {outcome.name: outcome for outcome in ask_hosts(HEALTH, busy, taken)}
-    return judge(
-        Evidence(
-            hosts=tuple(
-                HostEvidence(
-                    entry=host.entry,
-                    facts=taken[host.name],
-                    answers={HEALTH.name: Answer(value=outcomes[host.name].value, error="no answer")},
-                )
-                for host in busy
-            )
-        ),
-        selected,
-        _save_crash,
+    reports = tuple(
+        HostEvidence(
+            entry=host.entry,
+            facts=taken[host.name],
+            answers={HEALTH.name: Answer(value=outcomes[host.name].value, error="no answer")},
+        )
+        for host in busy
     )
+    return _judge(Evidence(hosts=reports), selected)
 
 
-def _save_crash(error: Exception, during: str) -> None:
-    """Save the crash of a check. A check that raises refuses no host: its result is unknown."""
-    write_crash(error, during=during)
+def _judge(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
+    """Run the checks, and save the crash of one that raises: it refuses no host, since its result is unknown."""
+    results = judge(evidence, checks)
+    for result in results:
+        if result.bug:
+            write_crash(result.bug, during=f"the check {result.name}")
+    return results
 
 
 def results_of(
@@ -192,7 +191,7 @@ def results_of(
     answers = [(host.entry, facts[host.name]) for host in hosts]
     gathered = evidence(answers, nproc=options.nproc_per_node, network=network)
     # ``others_on_gpus`` runs the check of busy GPUs, since it needs to know which GPUs the run would take.
-    return judge(gathered, [check for check in selected if check.name != _BUSY_GPUS], _save_crash)
+    return _judge(gathered, [check for check in selected if check.name != _BUSY_GPUS])
 
 
 def fitting_hosts(

@@ -17,9 +17,9 @@ from clusterddp.remote.shared.probes.health_records import Cgroup, FolderDisk, H
 from tests.unit.facts_made import interface, node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from clusterddp.checks.model import CheckResult, Need
+    from clusterddp.checks.model import Check, CheckResult, Need
 
 
 def health(*peers: str, **fields: Any) -> Health:
@@ -122,14 +122,18 @@ def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) ->
     )
 
 
-def raised(error: Exception, _: str) -> None:
-    """What a check raises is raised by the test, too: for ``judge``."""
-    raise error
+def judged(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
+    """What the checks find; what a check raises is raised here, too."""
+    results = judge(evidence, checks)
+    for result in results:
+        if result.bug:
+            raise result.bug
+    return results
 
 
 def wrong(evidence: Evidence) -> list[CheckResult]:
     """What all checks have to say but pass and skipped."""
-    return [result for result in judge(evidence, select(), raised) if result.verdict not in ("pass", "skipped")]
+    return [result for result in judged(evidence, select()) if result.verdict not in ("pass", "skipped")]
 
 
 def said(evidence: Evidence) -> list[tuple[str, str, tuple[str, ...]]]:

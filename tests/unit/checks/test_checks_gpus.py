@@ -19,7 +19,7 @@ from clusterddp.errors import HelperError
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.shared.probes.gpu_records import Card, GpuCopies, GpuHealth, GpuSmokeTest, GpuStart, Xid
 from clusterddp.remote.shared.probes.health_records import PortOwner
-from tests.unit.evidence_made import card, cluster, gpu_health, raised, said, seen, with_answers, wrong
+from tests.unit.evidence_made import card, cluster, gpu_health, judged, said, seen, with_answers, wrong
 from tests.unit.facts_made import gpu_health_json, gpus
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ made_trials = st.builds(
 )
 def test_no_check_of_gpus_raises_whatever_is_true(health: GpuHealth) -> None:
     told = with_answers(seen("gpu02", *NAMES, devices=2), {GPU_HEALTH: health})
-    results = judge(cluster(told), select(only=["GPUs"]), raised)
+    results = judged(cluster(told), select(only=["GPUs"]))
     for result in results:
         assert result.message
         assert (result.verdict in ("fail", "warn")) == bool(result.fix or result.symptom)

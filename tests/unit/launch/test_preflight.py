@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -19,6 +20,10 @@ from tests.unit.evidence_made import address, failure, health, seen
 from tests.unit.facts_made import gpus, interface
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clusterddp.checks.evidence import Evidence
+    from clusterddp.checks.model import Finding
     from clusterddp.hosts.client import Host
 
 
@@ -190,3 +195,22 @@ def test_the_checks_it_always_makes_are_in_the_table() -> None:
     known = {check.name for check in TABLE}
     assert {*preflight.ESSENTIAL, *preflight.SHOWN_WARNINGS} <= known
     assert judge(preflight.evidence([]), preflight.choose_checks(RunOptions(script="t.py"))) == []
+
+
+def test_a_check_that_raises_refuses_no_host_and_leaves_a_crash_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Evidence) -> Iterable[Finding]:
+        raise ZeroDivisionError("a bug in the check")
+
+    (tmp_path / "project/.git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    hosts, facts = hosts_of(MadeHost("gpu01"))
+    options = RunOptions(script="t.py")
+    table = [replace(check, judge=broken) if check.name == "python" else check for check in TABLE]
+    checks = [check for check in table if check.name == "python"]
+    (result,) = preflight.results_of(checks, hosts, facts, options)
+    assert (result.verdict, result.hosts) == ("unknown", ("gpu01",))
+    (path,) = Path(".clusterddp/crashes").glob("*.txt")
+    assert "ZeroDivisionError: a bug in the check" in path.read_text()
+    assert "the check python" in path.read_text()
