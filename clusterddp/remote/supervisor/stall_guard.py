@@ -93,6 +93,7 @@ class StallGuard:
         self.request: Optional[LookRequest] = None  # to which this node's answer is being made
         self.told: Dict[str, float] = {}  # stalls that all were told of, and when
         self.line = ""  # the newest of them in words
+        self.ending, self.end_by = "", 0.0  # why the run is to end, until it is told to; the latest time
         self.number = 0  # of this node's last look as leader
         self._begin_anew()
 
@@ -118,6 +119,8 @@ class StallGuard:
     def turn(self) -> None:
         """Do what is due; the loop calls this at every turn."""
         self._answer()
+        if self.ending and self._has_saved():
+            self.node.conditions.stalled, self.ending = self.ending, ""
         if not self._leads() or self.attempt != self.node.plan.attempt:
             if self.round or self.clock.started or self.attempt != self.node.plan.attempt:
                 self._begin_anew()
@@ -247,7 +250,11 @@ class StallGuard:
         self.control.send(notice)
         self._take_notice(notice)
         if action == STOP:
-            self.node.conditions.stalled = notice.text
+            self.ending, self.end_by = notice.text, boot_clock() + ANSWER_TIMEOUT
+
+    def _has_saved(self) -> bool:
+        """Whether this node has written its part of a bundle, while its workers live, or takes too long for it."""
+        return boot_clock() > self.end_by or self.looks.ask("all that was queued before", lambda: True) is not None
 
     def _stop_if_overdue(self, stall: str) -> None:
         """End a run that still hangs in a stall that was to end it, or its workers, long ago."""

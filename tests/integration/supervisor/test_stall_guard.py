@@ -85,6 +85,10 @@ def test_a_run_that_hangs_ends_by_itself_when_nobody_looks(user: User) -> None:
     assert re.search(f"the run stalled: {STALL}$", ended.err, re.MULTILINE)
     status = user.status(run)
     assert (status["state"], status["exit_code"]) == ("failed", 124)
+    path = user.run("bundle").out.strip()
+    with tarfile.open(path) as packed:
+        names = [one.name for one in packed if one.name.endswith("/stacks.txt")]
+    assert names, "the hosts have kept the stacks of the workers that were ended"
 
 
 def test_workers_that_hang_are_started_again_and_the_run_goes_on(user: User) -> None:
