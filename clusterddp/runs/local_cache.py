@@ -12,7 +12,7 @@ from clusterddp.project import project_folder
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.record import record_in, to_fields
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, read_verdict
+from clusterddp.remote.shared.verdict.judge import VerdictRecord, read_verdict
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def _explain_end(run: RunOnHosts, view: RunView) -> Why:
     if verdict.state == RunState.UNKNOWN:
         return replace(_undecided(run.id, sentence), evidence=verdict.notices)
     first = verdict.failures[0] if verdict.failures else None
-    blamed = [(early.rank, early.host) for early in verdict.early]  # of one that ended well no line is known
+    blamed = [(early.rank, early.host) for early in verdict.record.early]  # of one that ended well no line is known
     where = first.worker.location if first and not blamed else ""
     blamed = blamed or [(failure.worker.rank, failure.host) for failure in verdict.failures[:1]]
     return Why(

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.shared.verdict.node_report import NodeReport
+from clusterddp.runs.view.run_view import RunView
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clusterddp.remote.shared.verdict.failures import Evidence
     from clusterddp.remote.shared.verdict.node_end import EndedPart
+    from clusterddp.runs.view.verdict_lines import Verdict
 
 SECOND = 10**9
 BEGAN = 1_800_000_000 * SECOND
@@ -148,3 +152,11 @@ class Told:
     def lost(self, *, rebooted: bool = False) -> Told:
         self.fields.update(state="lost", rebooted=rebooted)
         return self
+
+
+def verdict(*told: Told, unreachable: Iterable[str] = ()) -> Verdict:
+    """The verdict on these nodes of a run that was followed to its end."""
+    nodes = tuple(one.node for one in told)
+    found = RunView(run="r1", nodes=nodes, silent=tuple(unreachable), watched=True).verdict()
+    assert found
+    return found

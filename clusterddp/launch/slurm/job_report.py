@@ -13,8 +13,7 @@ from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
-from clusterddp.remote.shared.verdict.judge import CTRL_C
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict.judge import CTRL_C, VerdictRecord
 from clusterddp.runs.view.managed_job import JobReport, JobStatus
 
 if TYPE_CHECKING:

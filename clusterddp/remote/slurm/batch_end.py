@@ -10,8 +10,7 @@ from typing import Optional
 from ..shared.run.run_state import RunState
 from ..shared.slurm.job_record import NOT_SHARED
 from ..shared.verdict.failures import ended_by_manager
-from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_BY_SCRIPT, STOPPED
-from ..shared.verdict.verdict_record import VerdictRecord, best_verdict
+from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_BY_SCRIPT, STOPPED, VerdictRecord, best_verdict
 from .job_folder import JobFolder
 
 NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line

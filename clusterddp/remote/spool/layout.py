@@ -37,7 +37,7 @@ from .quoted import drop_secrets, redaction_of
 from .room import free_unneeded
 
 if TYPE_CHECKING:
-    from ..shared.verdict.verdict_record import VerdictRecord
+    from ..shared.verdict.judge import VerdictRecord
 
 STOP, EXIT, VERDICT, COMMITTED = "stop.json", "exit.json", "verdict.json", "committed"
 CONTROL_KEY, LEASE = "control.key", "lease"
@@ -185,7 +185,7 @@ class Spool:
 
     def verdict(self) -> "Optional[VerdictRecord]":
         """The run's verdict as recorded on this node; None where there is none, or it is damaged."""
-        from ..shared.verdict.verdict_record import read_verdict  # slow to import, and most processes never ask
+        from ..shared.verdict.judge import read_verdict  # slow to import, and most processes never ask
 
         try:
             return self._record(VERDICT, read_verdict)

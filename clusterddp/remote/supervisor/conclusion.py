@@ -14,9 +14,8 @@ from ..control.membership import REPEAT_INTERVAL, Membership
 from ..control.messages import EndMessage, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
-from ..shared.verdict.judge import judge
+from ..shared.verdict.judge import VerdictRecord, judge, read_verdict
 from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fit
-from ..shared.verdict.verdict_record import VerdictRecord, make_verdict, read_verdict
 from ..system.clock import boot_clock
 from .file_work import FileWork
 from .status_operation import evidence
@@ -150,9 +149,8 @@ class Conclusion:
             self.finished = True
             return
         now = time.time_ns() - plan.clock_offset_ns
-        judgement = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts)
-        code, member = plan.record.code, node.member
-        verdict = make_verdict(judgement, ends, missing, writer=plan.host, member=member, code=code, written=now)
+        verdict = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts).bounded()
+        verdict = verdict._replace(writer=plan.host, member=node.member, code=plan.record.code, written=now)
         self._verdict, self._sent_at = verdict, boot_clock()
         if self.control.leading:
             self._parts = verdict_parts(to_fields(verdict))

@@ -9,7 +9,7 @@ from clusterddp.remote.shared.run.run_state import RunState
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+    from clusterddp.remote.shared.verdict.judge import VerdictRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from clusterddp.remote.shared.run.event_schema import NodeEvent
+    from clusterddp.remote.shared.verdict.judge import VerdictRecord
     from clusterddp.remote.shared.verdict.node_report import NodeReport
-    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
 
 _STATE_PHRASES = {
     RunState.LOST: "ended without a record",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.remote.shared.verdict.judge import Failure
-    from clusterddp.remote.shared.verdict.verdict_record import HostEnd
+    from clusterddp.remote.shared.verdict.judge import Failure, HostEnd
     from clusterddp.runs.view.managed_job import JobStatus
     from clusterddp.runs.view.verdict_lines import Verdict
 

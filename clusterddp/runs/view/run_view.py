@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
+from clusterddp.remote.shared.verdict.judge import VerdictRecord, best_verdict, judge
 from clusterddp.remote.shared.verdict.node_report import NodeReport
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict
 from clusterddp.runs.view.managed_job import JobReport
 from clusterddp.runs.view.notices import (
     following_notices,
@@ -22,7 +22,7 @@ from clusterddp.runs.view.notices import (
 )
 from clusterddp.runs.view.preload_hint import slow_imports
 from clusterddp.runs.view.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
-from clusterddp.runs.view.verdict_lines import NO_MEMBER, Verdict, all_recovered, from_record, judge, to_record
+from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, node_end, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.managed_job import JobStatus
 
 Reports = Sequence[NodeReport | JobReport]
+WATCHER = "who watched it"  # in place of a host's name
+NO_MEMBER = 1 << 20  # member index of a writer that is not one of the run's nodes
 _NO_START_TIME = 1 << 62  # sorts runs without a recorded start last
 
 
@@ -167,13 +169,19 @@ class RunView:
         """Return how the run ended, as its hosts have saved it or as judged from their reports; None while live."""
         if self.live:
             return None
-        verdict = from_record(self.kept, self.nodes) if self.kept else self._judge_reports()
-        notices = (*verdict.notices, *self.notices())
-        return replace(verdict, notices=notices, slow_imports=slow_imports(self.nodes))
+        record = self.kept or self._judge_reports()
+        return Verdict(
+            record=record,
+            notices=(*([record.notice] if record.notice else ()), *self.notices()),
+            remedy=remedy(record, self.nodes if self.kept else ()),
+            slow_imports=slow_imports(self.nodes),
+        )
 
-    def _judge_reports(self) -> Verdict:
-        """Judge the run from what the hosts report now."""
-        return judge(self.nodes, self.silent, watched=self.watched)
+    def _judge_reports(self) -> VerdictRecord:
+        """Judge the run from what the hosts report now, as they do; their copies by equally many nodes count first."""
+        ends, limits = [node_end(node) for node in self.nodes], (self.record.min_nodes, self.record.max_restarts)
+        judged = judge(ends, self.silent, *limits, final=self.watched)
+        return judged._replace(writer=WATCHER, member=NO_MEMBER)
 
     def refined(self) -> RunView:
         """Add a verdict judged here if more nodes report now than the saved one includes: a lost host may explain why.
@@ -186,17 +194,17 @@ class RunView:
         states = {node.state for node in self.nodes}
         if RunState.LOST not in states or not states <= {*ENDED_STATES}:
             return self
-        verdict = self._judge_reports()
-        if (verdict.state, verdict.exit_code) != (kept.state, kept.exit_code):
+        judged = self._judge_reports()
+        if (judged.state, judged.exit_code) != (kept.state, kept.exit_code):
             return self
-        return replace(self, copies=(*self.copies, to_record(verdict, self.nodes, self.silent)))
+        return replace(self, copies=(*self.copies, judged.bounded()))
 
     def to_keep(self) -> VerdictRecord | None:
         """Return the verdict to save in the project; None if there is none."""
         if self.live or self.kept:
             return self.kept
-        verdict = self._judge_reports()
-        return None if verdict.state == RunState.UNKNOWN else to_record(verdict, self.nodes, self.silent)
+        judged = self._judge_reports()
+        return None if judged.state == RunState.UNKNOWN else judged.bounded()
 
     def state(self) -> str:
         """Return the state of the whole run, in the terms of docs/status.md."""

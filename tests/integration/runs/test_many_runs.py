@@ -13,7 +13,6 @@ from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import end_of, fit
 from clusterddp.remote.shared.verdict.status_reply import read_nodes
-from clusterddp.remote.shared.verdict.verdict_record import make_verdict
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import status_operation
 from clusterddp.runs.view.run_view import run_views
@@ -44,7 +43,7 @@ def failed_run(state: Path, number: int, *, kept: bool) -> None:
     spool.write_exit("failed", 1, "the agent ended with 1", agent_exit=1, survivors=[])
     if kept:
         end = fit(end_of(status_operation.describe(spool, spool.plan()).part))
-        spool.write_verdict(make_verdict(judge([end]), [end], [], writer="h", member=0))
+        spool.write_verdict(judge([end]).bounded()._replace(writer="h"))
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["verdicts kept", "no verdicts"])

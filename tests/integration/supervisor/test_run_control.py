@@ -21,7 +21,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.launch.prepare import new_run_id
 from clusterddp.launch.ssh.over_ssh import launch
 from clusterddp.remote.shared.verdict.failures import LEASE
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict
+from clusterddp.remote.shared.verdict.judge import VerdictRecord, best_verdict
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.view.run_view import RunView, run_views

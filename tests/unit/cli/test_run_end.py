@@ -9,8 +9,7 @@ import pytest
 
 from clusterddp.cli.run_end import print_awaited_end, print_followed_end, print_own_end
 from clusterddp.remote.shared.run.run_record import RunRecord
-from clusterddp.runs.view.run_view import RunView
-from tests.unit.runs_told import Told
+from tests.unit.runs_told import Told, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +28,6 @@ OUTPUT = ["last lines of rank 0 (gpu00:0):", "  step 8"]
 FULL_DISK = "OSError: [Errno 28] No space left on device"
 
 
-def verdict(told: Told) -> Verdict:
-    found = RunView(run="r1", nodes=(told.node,), silent=("gpu01",), watched=True).verdict()
-    assert found
-    return found
-
-
 def printed(
     report: Callable[..., int], found: Verdict | None, capsys: pytest.CaptureFixture[str], *took: str
 ) -> tuple[int, list[str]]:
@@ -43,7 +36,7 @@ def printed(
 
 
 def test_of_a_success_run_tells_how_long_it_took_and_where_its_files_are(capsys: pytest.CaptureFixture[str]) -> None:
-    found = verdict(Told(0, run="r1", min_nodes=1).succeeded(9))
+    found = verdict(Told(0, min_nodes=1).succeeded(9), unreachable=["gpu01"])
     lost = "gpu01 was lost: no answer"
     own = f"run r1 {found.line} in 5.0 s; its files are in /home/u/x"
     assert printed(print_own_end, found, capsys, " in 5.0 s") == (0, [lost, own])
@@ -54,7 +47,7 @@ def test_of_a_success_run_tells_how_long_it_took_and_where_its_files_are(capsys:
 def test_of_a_failure_the_remedy_comes_before_the_verdict_and_wait_leaves_the_workers_lines_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = verdict(Told(0, run="r1").died(5, raised=FULL_DISK).failed(6))
+    found = verdict(Told(0).died(5, raised=FULL_DISK).failed(6))
     line, remedy = f"rank 0 (gpu00:0) failed first: {FULL_DISK} (train.py:81)", f"remedy: {found.remedy}"
     assert found.remedy
     files = "the files of run r1 are in /home/u/x"

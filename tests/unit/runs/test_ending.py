@@ -14,7 +14,7 @@ from clusterddp.logs import merge as merging
 from clusterddp.logs.checked_frames import End, WorkersExited, WorkersStarted
 from clusterddp.logs.merge import Merge, StreamEnded
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from clusterddp.runs import ending
 from clusterddp.runs.ending import EndDetector
 from clusterddp.runs.view.run_view import RunView, run_views

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import Inventory
-    from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+    from clusterddp.remote.shared.verdict.judge import VerdictRecord
 
 DEFAULT_STATE = "~/.clusterddp"  # of the state folder; all nodes of a job have to see it
 LOCAL_NAME = "localhost"  # the name of this machine as the login host

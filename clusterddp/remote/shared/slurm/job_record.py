@@ -15,7 +15,7 @@ from ..logs.log_frames import RUN
 from ..run.plan import NodePlan
 from ..schema.fields import Fields
 from ..schema.record import checked, field, maybe, nested, read_record, record
-from ..verdict.verdict_record import VerdictRecord
+from ..verdict.judge import VerdictRecord
 from ..workdir.sync_records import SyncRequest
 
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind

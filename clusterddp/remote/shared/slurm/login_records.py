@@ -4,7 +4,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, maybe, nested, read_record, record
-from ..verdict.verdict_record import VerdictRecord
+from ..verdict.judge import VerdictRecord
 
 
 @record

@@ -1,16 +1,21 @@
-"""Decide from the node reports which worker failed first and how a run ended. Pure; used on both sides.
+"""The verdict on a run: which worker failed first and how the run ended, by its nodes' ends. Pure; on both sides.
 
 Failures are ordered by class, then by time: (1) a failure of its own, (2) a lost peer, (3) ended by us or by the agent.
 The peers of a killed rank raise errors before its death is seen, so time alone would blame them.
+
+When a run ends its leader writes the verdict for all (``verdict.json``, the same on every node that heard it); a node
+that is cut off writes its own. One copy is enough to tell how the run ended, whatever becomes of the hosts. Of several
+that of the later attempt counts, then the one whose writer heard more nodes, then that of the lower member index.
 """
 
 import re
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..names.host_names import folded_names, sorted_names
-from ..run.run_state import RunState
+from ..run.run_state import ENDED_STATES, RunState
 from ..schema.fields import Fields
-from ..schema.record import field, nested, record
+from ..schema.record import by_key, field, many, nested, one_of, read_record, record
+from ..text.shortening import cut_in_the_middle
 from .failures import ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
@@ -22,6 +27,8 @@ _LOST_ANOTHER = re.compile(r" (was|were) lost$| lost contact with ")
 _LIMITS = (TIME_LIMIT, STALLED)  # how the reasons begin of stops with the exit code TIMED_OUT
 EXIT_RECORD_DELAY = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
+MAX_FAILURES = 32  # that are kept one by one
+MAX_LINE = 1000  # characters
 _REBOOTED, _SUPERVISOR_GONE, _NO_ANSWER = "rebooted", "supervisor gone", "no answer"
 _WHY_LOST = {  # of one host, of several
     _REBOOTED: ("it was rebooted", "they were rebooted"),
@@ -80,33 +87,100 @@ class EarlyExit(NamedTuple):
     local_rank: int = field(Fields.number)
 
 
-class Judgement(NamedTuple):
-    """How a run ended: state, exit code (docs/run.md), one line."""
+@record
+class HostEnd(NamedTuple):
+    """How one node ended."""
 
-    state: str
-    exit_code: int
-    line: str
-    failures: Tuple[Failure, ...] = ()
-    failed: int = 0  # workers, of which ``failures`` may hold only some
-    notice: str = ""  # shown before the line
-    texts: Tuple[str, ...] = ()  # to search for known messages, the best first
-    by_loss: bool = False  # lost hosts are the only known cause
-    early: Tuple[EarlyExit, ...] = ()  # the one that the first failure comes from, if any
+    host: str = field(Fields.text)
+    state: str = field(one_of(*ENDED_STATES))
+    ended: Optional[int] = field(Fields.maybe_integer, default=None)  # ns, by the operator's clock
+    reason: str = field(Fields.text, default="")
+    workdir: str = field(Fields.text, default="")
+    exits: Mapping[str, str] = field(by_key(Fields.text), default={})  # exit code → ranks, as "0-3,7"
+    more: Mapping[str, Any] = {}
+
+
+@record
+class VerdictRecord(NamedTuple):
+    """A verdict, who wrote it, and whom he had heard."""
+
+    attempt: int = field(Fields.number)
+    state: str = field(one_of(*ENDED_STATES))
+    exit_code: int = field(lambda fields, name: fields.number(name, 255))
+    line: str = field(Fields.text)
+    writer: str = field(Fields.text)  # a host's name, or who watched
+    member: int = field(Fields.number)  # of the writer
+    reported: Tuple[str, ...] = field(Fields.texts)
+    missing: Tuple[str, ...] = field(Fields.texts, default=())
+    written: int = field(Fields.integer, default=0)  # ns, by the operator's clock
+    ended: Optional[int] = field(Fields.maybe_integer, default=None)
+    notice: str = field(Fields.text, default="")
+    failures: Tuple[Failure, ...] = field(many(Failure), default=())  # the first of them, by class, then by time
+    failed: int = field(Fields.number, default=0)  # how many there were
+    early: Tuple[EarlyExit, ...] = field(many(EarlyExit), default=())  # the one they come from, if any
+    texts: Tuple[str, ...] = field(Fields.texts, default=())  # where a known message may stand
+    hosts: Tuple[HostEnd, ...] = field(many(HostEnd), default=())
+    code: str = field(Fields.text, default="")  # the digest of what ran
+    more: Mapping[str, Any] = {}
+
+    @property
+    def by_majority(self) -> bool:
+        """Whether its writer had heard more nodes than not: no other writer can have heard as many."""
+        return len(self.reported) > len(self.missing)
+
+    @property
+    def stands(self) -> bool:
+        """Whether no other copy of its attempt can count before it, whatever hosts report that were not heard."""
+        return self.by_majority or (len(self.reported) == len(self.missing) and self.member == 0)
+
+    def brief(self) -> "VerdictRecord":
+        """The part of a verdict that a list of runs needs."""
+        return self._replace(failures=(), hosts=(), texts=self.texts[:1])
+
+    def bounded(self) -> "VerdictRecord":
+        """The part of a verdict that is kept: of many failures the first, and of long texts a part."""
+        return self._replace(
+            line=cut_in_the_middle(self.line, MAX_LINE),
+            notice=cut_in_the_middle(self.notice, MAX_LINE),
+            failures=tuple(one._replace(worker=one.worker._replace(output="")) for one in self.failures[:MAX_FAILURES]),
+            texts=tuple(text[-MAX_LINE:] for text in self.texts if text),
+        )
 
 
 def judge(
-    ends: Sequence[NodeEnd], missing: Iterable[str] = (), least: Optional[int] = None, restarts: int = 0
-) -> Judgement:
-    """Judge one attempt from the ``ends`` of its nodes, at least one, and the ``missing`` hosts that sent none.
+    ends: Sequence[NodeEnd],
+    missing: Iterable[str] = (),
+    least: Optional[int] = None,
+    restarts: int = 0,
+    *,
+    final: bool = True,
+) -> VerdictRecord:
+    """Judge one attempt from the ``ends`` of its nodes and the ``missing`` hosts that sent none.
+
+    Its writer is left open, and its texts have their whole length (``bounded``).
 
     ``least`` is how many nodes an elastic job needs, None for a fixed size; ``restarts`` is how often torchrun was to
-    restart failed workers.
+    restart failed workers. ``final``: the missing hosts are lost; otherwise they may report another end later.
     """
-    silent = sorted(missing)
+    silent = tuple(missing)
+    verdict = _judge(ends, sorted(silent), least, restarts, final=final) if ends else _unknown_end(silent)
+    return verdict._replace(
+        attempt=max((end.attempt for end in ends), default=0),
+        reported=tuple(end.host for end in ends),
+        missing=silent,
+        ended=max((end.ended for end in ends if end.ended is not None), default=None),
+        hosts=tuple(HostEnd(end.host, end.state, end.ended, end.reason, end.workdir, end.exits) for end in ends),
+    )
+
+
+def _judge(
+    ends: Sequence[NodeEnd], silent: Sequence[str], least: Optional[int], restarts: int, *, final: bool
+) -> VerdictRecord:
+    """Judge as ``judge`` does, without naming the nodes."""
     lost = _lost_hosts_line(ends, silent)
     missed = _continued_without(ends, silent, least)
     if missed:
-        return Judgement(RunState.SUCCEEDED, 0, _success_line(ends), notice=lost or missed)
+        return _ended(RunState.SUCCEEDED, 0, _success_line(ends))._replace(notice=lost or missed)
     stopped = [end for end in ends if end.state == RunState.STOPPED]
     ordered = [end for end in stopped if end.reason not in CONSEQUENTIAL_REASONS]
     ordered = [end for end in ordered if not (lost and end.ours and _LOST_ANOTHER.search(end.reason))]
@@ -119,11 +193,26 @@ def judge(
         return _judge_stopped(ordered)._replace(notice=_failed_before_notice(own[0]))
     if own and not (own[0].kind == LOST_PEER and lost):
         return _judge_failed(own, failures, ends)
+    if lost and not final and not any(end.state == RunState.LOST for end in ends):
+        return _unknown_end(silent)._replace(failures=tuple(failures))
     if lost:
-        return Judgement(RunState.FAILED, NOT_BY_SCRIPT, lost, tuple(failures), _count_failed(ends), by_loss=True)
+        found = _ended(RunState.FAILED, NOT_BY_SCRIPT, lost)
+        return found._replace(failures=tuple(failures), failed=_count_failed(ends))
     if all(end.state == RunState.SUCCEEDED for end in ends):
-        return Judgement(RunState.SUCCEEDED, 0, _success_line(ends))
+        return _ended(RunState.SUCCEEDED, 0, _success_line(ends))
     return _judge_agent_failure(ends, failures, stopped)
+
+
+def _ended(state: str, exit_code: int, line: str) -> VerdictRecord:
+    """A verdict that does not say yet which nodes it is on, nor who writes it."""
+    return VerdictRecord(0, state, exit_code, line, "", 0, ())
+
+
+def _unknown_end(silent: Sequence[str]) -> VerdictRecord:
+    """The verdict on a run whose end only hosts that do not answer could report."""
+    names = sorted_names(silent)
+    line = "unknown: %s %s not answer now" % (folded_names(names), "do" if names[1:] else "does")
+    return _ended(RunState.UNKNOWN, NOT_BY_SCRIPT, line)
 
 
 def failures_on_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
@@ -177,20 +266,22 @@ def _failed_before_notice(failure: Failure) -> str:
     return "%s had failed, and was to be started again: %s" % (_describe_rank(failure), failure.worker.text)
 
 
-def _judge_stopped(ends: Sequence[NodeEnd]) -> Judgement:
+def _judge_stopped(ends: Sequence[NodeEnd]) -> VerdictRecord:
     """Judge a run that was stopped: by a limit, by us, by its lease, or by a user."""
     limits = [end.reason for end in ends if end.reason.startswith(_LIMITS)]
     if limits:
-        return Judgement(RunState.FAILED, TIMED_OUT, limits[0])
+        return _ended(RunState.FAILED, TIMED_OUT, limits[0])
     ours = [end for end in ends if end.ours]
     if ours:
-        return Judgement(RunState.FAILED, NOT_BY_SCRIPT, ours[0].reason)
+        return _ended(RunState.FAILED, NOT_BY_SCRIPT, ours[0].reason)
     leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
     line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
-    return Judgement(RunState.STOPPED, STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
+    return _ended(RunState.STOPPED, STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
 
 
-def _judge_agent_failure(ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]) -> Judgement:
+def _judge_agent_failure(
+    ends: Sequence[NodeEnd], failures: Sequence[Failure], stopped: Sequence[NodeEnd]
+) -> VerdictRecord:
     """Judge a run in which an agent failed but no worker by itself: rendezvous, missing module, bad option, kill."""
     failed = [end for end in ends if end.state == RunState.FAILED]
     if not failed:
@@ -204,17 +295,17 @@ def _judge_agent_failure(ends: Sequence[NodeEnd], failures: Sequence[Failure], s
     else:
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
-    return Judgement(
-        RunState.FAILED, NOT_BY_SCRIPT, line, tuple(failures), _count_failed(ends), texts=(line, end.output)
-    )
+    found = _ended(RunState.FAILED, NOT_BY_SCRIPT, line)
+    return found._replace(failures=tuple(failures), failed=_count_failed(ends), texts=(line, end.output))
 
 
-def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> Judgement:
+def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> VerdictRecord:
     first, count = own[0], _count_failed(ends)
     early = _early_exits(first, ends) if first.kind == LOST_PEER else ()
     line = _failure_line(own, failures, early, count)
     texts = (first.worker.text, first.worker.output)
-    return Judgement(RunState.FAILED, first.worker.exit_code, line, tuple(failures), count, texts=texts, early=early)
+    found = _ended(RunState.FAILED, first.worker.exit_code, line)
+    return found._replace(failures=tuple(failures), failed=count, texts=texts, early=early)
 
 
 def _count_failed(ends: Iterable[NodeEnd]) -> int:
@@ -287,3 +378,13 @@ def _missing_ranks_note(failures: Sequence[Failure]) -> str:
         return ""
     behind.sort(key=lambda f: f.worker.rank)
     return "; not in it: %s%s" % (", ".join(map(_describe_rank, behind[:3])), ", …" if len(behind) > 3 else "")
+
+
+def best_verdict(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
+    """The copy that counts; None if there is none."""
+    return max(copies, key=lambda copy: (copy.attempt, len(copy.reported), -copy.member), default=None)
+
+
+def read_verdict(data: Any) -> VerdictRecord:
+    """A verdict from its JSON object; raises DamagedError."""
+    return read_record(VerdictRecord, data, "verdict")

@@ -13,8 +13,8 @@ from ..run.spool_records import ExitRecord, PeersRecord
 from ..schema.fields import DamagedError, Fields
 from ..schema.record import MAX_LENGTH, Reader, by_key, checked, field, maybe, nested, nullable, record, to_fields
 from .failures import Evidence, WorkerError
+from .judge import VerdictRecord
 from .node_end import EndedPart, NodeEnd
-from .verdict_record import VerdictRecord
 
 T = TypeVar("T")
 OFTEN_EMPTY = ("peers", "joined", "rebooted", "end", "errors", "stderr")  # are not sent where they say nothing

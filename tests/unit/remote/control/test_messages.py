@@ -36,8 +36,8 @@ from clusterddp.remote.control.messages import (
 from clusterddp.remote.shared.processes.worker_stacks import cut_stack
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.remote.shared.verdict.judge import HostEnd, VerdictRecord
 from clusterddp.remote.shared.verdict.node_end import NodeEnd
-from clusterddp.remote.shared.verdict.verdict_record import HostEnd, VerdictRecord
 from tests.unit.remote.shared.collectives.evidence_made import STEP, in_operation, stack
 
 HEX = "0123456789abcdef"

@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from clusterddp.remote.slurm.batch_end import should_requeue, verdict_of
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN, changed

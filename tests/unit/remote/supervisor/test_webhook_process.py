@@ -12,7 +12,7 @@ import pytest
 from clusterddp.remote.shared.run import webhook_request
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.supervisor.start_records import WebhookOrder
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import webhook_process
 from clusterddp.remote.supervisor.webhook_process import WebhookNotifier, WebhookTask

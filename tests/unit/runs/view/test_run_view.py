@@ -11,10 +11,8 @@ import pytest
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.spool_records import PeersRecord
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.verdict.judge import judge
+from clusterddp.remote.shared.verdict.judge import VerdictRecord, judge
 from clusterddp.remote.shared.verdict.node_end import end_of
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
-from clusterddp.remote.shared.verdict.verdict_record import make_verdict as made_record
 from clusterddp.runs.view.notices import following_notices, stall_lines
 from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
@@ -159,7 +157,7 @@ class TestStatusObject:
 def kept(*told: Told, missing: tuple[str, ...] = (), member: int = 0) -> VerdictRecord:
     """The verdict on these nodes as one of them writes it."""
     ends = [end_of(one.part, workdir="/home/u/x") for one in told]
-    return made_record(judge(ends, missing), ends, missing, writer=told[0].host, member=member)
+    return judge(ends, missing).bounded()._replace(writer=told[0].host, member=member)
 
 
 def holding(told: Told, copy: VerdictRecord) -> Told:
@@ -373,5 +371,5 @@ def test_a_stall_is_a_notice_of_the_status_once_and_not_beside_a_verdict_that_sa
     assert stall_lines([node.node for node in told], BEGAN + 4 * SECOND) == [line]
     ends = [end_of(node.stopped(9, f"the run {line}").part) for node in told]
     view = one(*told)
-    kept = made_record(judge(ends), ends, [], writer="gpu00", member=0)
+    kept = judge(ends).bounded()._replace(writer="gpu00")
     assert replace(view, copies=(kept,)).to_json()["notices"] == [later]

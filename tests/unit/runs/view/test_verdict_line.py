@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.shared.verdict.judge import EarlyExit
-from clusterddp.runs.view.verdict_lines import Verdict, judge
-from tests.unit.runs_told import Told, at
+from tests.unit.runs_told import Told, at, verdict
 
 RESET = "torch.distributed.DistBackendError: Connection closed by peer [10.0.0.2]:4242"
-
-
-def verdict(*nodes: Told) -> Verdict:
-    return judge([told.node for told in nodes])
 
 
 def test_a_rank_that_left_early_is_named_beside_its_victim() -> None:
     left = Told(1).died(4, signals_received=[]).succeeded(5)
     victim = Told(0).died(4.01, raised=RESET).failed(5)
-    assert verdict(victim, left).early == (EarlyExit("gpu01", 1, 0),)
+    assert verdict(victim, left).record.early == (EarlyExit("gpu01", 1, 0),)
     assert verdict(victim, left).line == (
         f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81); rank 1 (gpu01:0) had ended with exit code 0 before"
     )
@@ -45,7 +40,7 @@ def test_a_rank_that_left_early_is_named_though_its_end_was_noticed_after_its_vi
 def test_a_rank_that_ends_well_because_another_failed_is_not_said_to_have_left(seconds: float, told: Any) -> None:
     nodes = [Told(0).died(4.01, raised=RESET).failed(5), Told(1).died(seconds, signals_received=told).succeeded(8)]
     assert verdict(*nodes).line == f"rank 0 (gpu00:0) failed first: {RESET} (train.py:81)"
-    assert verdict(*nodes).early == ()
+    assert verdict(*nodes).record.early == ()
 
 
 def test_the_verdict_keeps_place_and_tail_of_a_long_message() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,19 +15,12 @@ from clusterddp.remote.shared.verdict.failures import (
     STALLED,
     TIME_LIMIT,
 )
-from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, judge
-from tests.unit.runs_told import Told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from clusterddp.runs.view.verdict_lines import all_recovered
+from tests.unit.runs_told import Told, verdict
 
 RESET = "torch.distributed.DistBackendError: Connection closed by peer [10.0.0.2]:4242"
 CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
 STOP = "by another command"
-
-
-def verdict(*told: Told, unreachable: Iterable[str] = ()) -> Verdict:
-    return judge([one.node for one in told], unreachable)
 
 
 def test_all_succeeded() -> None:

@@ -7,7 +7,7 @@ import pytest
 from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.job_report import by_exit_status
 from clusterddp.remote.shared.slurm.job_record import SubmittedRun
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord
+from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from tests.unit.plan_made import PLAN
 
 SAID = VerdictRecord(1, "failed", 125, "Slurm says FAILED", "slurm", 0, ("slurm",))

@@ -8,9 +8,8 @@ import pytest
 
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.verdict.judge import judge
+from clusterddp.remote.shared.verdict.judge import VerdictRecord, best_verdict, judge, read_verdict
 from clusterddp.remote.shared.verdict.node_end import end_of
-from clusterddp.remote.shared.verdict.verdict_record import VerdictRecord, best_verdict, make_verdict, read_verdict
 from tests.unit.runs_told import Told, at
 
 
@@ -26,7 +25,7 @@ def failed() -> VerdictRecord:
         end_of(Told(0, workers=2).died(5, local=1, raised="ValueError: loss is NaN").failed(6).part, workdir="/w"),
         end_of(Told(1).died(5.5, signal=15).stopped(7, "another host failed").part, member=1, workdir="/w"),
     ]
-    return make_verdict(judge(ends, ["gpu02"]), ends, ["gpu02"], writer="gpu00", member=0, code="c0de", written=at(8))
+    return judge(ends, ["gpu02"]).bounded()._replace(writer="gpu00", code="c0de", written=at(8))
 
 
 def test_it_says_how_it_ended_by_whom_and_each_ranks_end() -> None:
