@@ -53,26 +53,26 @@ def user(tmp_path: Path) -> Iterator[User]:
     wait_until("nothing is left", lambda: not local_processes(str(user.home)))
 
 
-def judged(user: User, *words: str) -> dict[str, Any]:
-    """The first look at which it is decided who is late."""
+def named(user: User, *words: str) -> dict[str, Any]:
+    """The first look that names a rank: on a busy machine noise may hide it in those before."""
     found: list[dict[str, Any]] = []
 
-    def decided() -> bool:
+    def is_named() -> bool:
         found.append(user.run("top", "--json", *words).json)
-        return bool(found[-1]["late"]["kind"] != "undecided")
+        return bool(found[-1]["late"]["ranks"])
 
-    wait_until("it is decided who is late", decided)
+    wait_until("a rank is named", is_named, timeout=90)
     return found[-1]
 
 
 def test_a_live_run_is_shown_in_each_form_and_its_late_rank_named(user: User) -> None:
-    run = user.run("run", "--detach", "--time-limit", "1h", "--env", "LATE_MS=30", "steps.py").out.strip()
+    run = user.run("run", "--detach", "--time-limit", "1h", "--env", "LATE_MS=100", "steps.py").out.strip()
     user.hear(run, "together", times=2)
-    value = judged(user, "--openmetrics", "seen.prom")
+    value = named(user, "--openmetrics", "seen.prom")
     assert (value["run"], value["state"], value["late"]["kind"], value["late"]["ranks"]) == (
         run, "running", "always", [1],
     )  # fmt: skip
-    assert 25 < value["late"]["excess_ms"] < 60
+    assert value["late"]["excess_ms"] > 80
     assert 0 < value["time_left"] < 3600
     ranks = value["ranks"]
     assert [(rank["rank"], rank["host"], rank["why"]) for rank in ranks] == [(0, "local0", None), (1, "local1", None)]
@@ -135,10 +135,10 @@ def on_lab(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
 
 def test_on_three_hosts_a_slow_loader_is_named(on_lab: User, lab: Lab) -> None:
     with nothing_left(lab):
-        words = ("--limit", "gpu00,gpu01,gpu02", "--env", "LATE_MS=30", "steps.py")
+        words = ("--limit", "gpu00,gpu01,gpu02", "--env", "LATE_MS=100", "steps.py")
         run = on_lab.run("run", "--detach", *words).out.strip()
         on_lab.hear(run, "together", times=3)
-        value = judged(on_lab, run)
+        value = named(on_lab, run)
         on_lab.run("stop", run, "--grace", "0")
     assert (value["late"]["kind"], value["late"]["ranks"]) == ("always", [1])
     assert json.dumps(value["late"]["sentence"]).startswith('"rank 1 (gpu01:0) is late in each step: ')
