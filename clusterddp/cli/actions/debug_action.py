@@ -90,5 +90,5 @@ def _attach(run: Run, stop: StoppedRank) -> int:
         say("Ctrl-D detaches: the rank goes on; Ctrl-C stops it where it is")
         detached = converse(session)
     went = "goes on" if stop.cause == "breakpoint()" else "ends now"
-    say(f"detached: rank {stop.rank} {went}" if detached else f"rank {stop.rank} has ended")
+    say(f"detached: rank {stop.rank} {went}" if detached else f"the connection to rank {stop.rank} has ended")
     return 0

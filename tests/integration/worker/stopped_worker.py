@@ -19,9 +19,9 @@ def stops(spool: ShimSpool) -> list[Path]:
     return sorted(path.with_suffix("") for path in (spool.folder / "debug").glob("*.json"))
 
 
-def stop_of(spool: ShimSpool) -> Path:
-    """The socket of the one stop, waited for."""
-    wait_for(lambda: len(stops(spool)) == 1, "a stop")
+def stop_of(spool: ShimSpool, after: Path | None = None) -> Path:
+    """The socket of the one stop, or of the one after another, waited for."""
+    wait_for(lambda: len(stops(spool)) == 1 and stops(spool) != [after], "a stop")
     return stops(spool)[0]
 
 

@@ -8,12 +8,12 @@ import os
 import shutil
 import signal
 import textwrap
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.remote.spool.layout import Spool
+from tests.integration.fork_spool import empty_torch, fork_server
 from tests.integration.shim_spool import PATIENCE, ShimSpool, environment, make_spool, wait_for
 from tests.integration.worker.stopped_worker import OPEN, Operator, connect, stop_of, stops
 from tests.pythons import INTERPRETERS, interpreter
@@ -99,8 +99,7 @@ def test_who_leaves_has_detached_and_the_next_breakpoint_waits_again(spool: Shim
             operator.send(line="c")
             operator.told_running()
         operator.detach()
-        wait_for(lambda: stops(spool) not in ([first], []), "the next stop")
-        operator = Operator(stop_of(spool))
+        operator = Operator(stop_of(spool, first))
         operator.said()
         assert operator.do("p number", "b") == ""  # no breakpoint of the first is left
         operator.detach()
@@ -322,12 +321,30 @@ def test_threads_stop_one_after_the_other(spool: ShimSpool) -> None:
     print("over")
     """
     with worker(spool, text) as process:
-        first = stop_of(spool)
-        for number in range(2):
-            wait_for(partial(lambda earlier: stops(spool) != earlier, [first] * number), "a stop of its own")
-            operator = Operator(stop_of(spool))
+        path = None
+        for _ in range(2):
+            path = stop_of(spool, path)
+            operator = Operator(path)
             assert "work()" in operator.said()
             operator.send(interrupt=True)  # of no use: it is no main thread
             assert operator.do("p 1") == "1\n"
             operator.detach()
         ended_well(spool, process, "over\n")
+
+
+def test_a_forked_worker_stops_as_a_plain_one(spool: ShimSpool, tmp_path: Path) -> None:
+    environ = {"PYTHONPATH": empty_torch(tmp_path)}
+    (spool.cwd / "script.py").write_text(STEPS)
+    with (
+        fork_server(spool, "-u", "script.py", env=environment(**environ)) as said,
+        worker(spool, STEPS, **environ) as process,
+    ):
+        assert said.endswith("ready\n"), said
+        first = stop_of(spool)
+        operator = Operator(first)
+        assert operator.said().startswith(f"> {spool.cwd}/script.py(5)step()\n")
+        assert operator.do("w").startswith(f"  {spool.cwd}/script.py(8)<module>()\n")  # nothing of ours is below
+        operator.detach()
+        Operator(stop_of(spool, first)).detach()
+        ended_well(spool, process, "0\n2\n")
+        assert spool.event("worker_started")["forked"]
