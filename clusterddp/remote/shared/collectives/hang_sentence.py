@@ -309,6 +309,8 @@ def _activity(evidence: Evidence, rank: int) -> str:
         return f"in uninterruptible sleep ({trace.wchan.strip('0') or 'a disk or a file server'})"
     if stack and stack.holds_gil and trace.state == "S":
         return "holding Python's lock (GIL) in a C call"
+    if stack and stack.at_breakpoint:
+        return "at a breakpoint()"
     for frame in reversed(stack.frames if stack else ()):
         for file, function, activity in _ACTIVITIES:
             if file.search(frame.file) and function.search(frame.function):

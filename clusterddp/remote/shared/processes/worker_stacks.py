@@ -12,7 +12,10 @@ from .process_records import StackReport
 
 _THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
 _FRAME_LINE = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
-_INSTALLED_FILE = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|^<")
+_INSTALLED_FILE = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|/hook/(rank_debugger|sitecustomize)\.py$|^<"
+)
+_DEBUGGER = "/hook/rank_debugger.py"  # a worker's own, at a breakpoint
 MAX_SHOWN = 3000  # characters of the calls of a stack that travels between hosts
 MAX_TEXT = 200  # characters of a file's or a function's name there
 _STATE_WORDS = {
@@ -62,6 +65,11 @@ class WorkerStack(NamedTuple):
     threads: Tuple[Tuple[StackFrame, ...], ...] = field(_threads)
     # one of its threads held Python's lock, as far as the tool says
     holds_gil: bool = field(Fields.flag, default=False)
+
+    @property
+    def at_breakpoint(self) -> bool:
+        """Whether the worker waits at ``breakpoint()`` or an uncaught exception, or is at pdb's prompt there."""
+        return any(frame.file.endswith(_DEBUGGER) for frame in self.frames)
 
     @property
     def place(self) -> str:

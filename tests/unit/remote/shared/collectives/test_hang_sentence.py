@@ -65,6 +65,8 @@ def test_the_sentence_of_the_issue() -> None:
     ]
 
 
+SPOOL = "/home/alice/.clusterddp/runs/r/1/0-gpu00"
+DEBUGGER = (f"{SPOOL}/hook/rank_debugger.py", 70, "readline")
 ABSENT = f"rank 1 (gpu00:1) did not join {FOURTH}: it is "
 WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
 
@@ -95,6 +97,16 @@ WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
             (VALIDATE, (f"{PYTHON}/http/client.py", 250, "read"), (f"{PYTHON}/socket.py", 718, "readinto")),
             {},
             "in validate, train.py:7, waiting for the network",
+        ),
+        (
+            (
+                VALIDATE,
+                (f"{SPOOL}/hook/sitecustomize.py", 288, "breakpointhook"),
+                DEBUGGER,
+                (f"{PYTHON}/queue.py", 1, "get"),
+            ),
+            {},
+            "in validate, train.py:7, at a breakpoint()",
         ),
         ((SLEEP,), {"state": "T", "why": "it is stopped (SIGSTOP)"}, "in read, data/read.py:3, stopped (SIGSTOP)"),
         ((SLEEP,), {"state": "D", "wchan": "rpc_wait"}, "in read, data/read.py:3, in uninterruptible sleep (rpc_wait)"),
