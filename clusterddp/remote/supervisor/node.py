@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 from ..control.connection import Secret
 from ..control.control_events import Event, MessageReceived
@@ -36,8 +36,10 @@ from .inbox import STOP_RECORD
 from .node_parts import NodeParts
 from .relaunch import Relaunching
 from .shutdown import Shutdown
-from .stall_guard import StallGuard
 from .stop_conditions import GRACE, Conditions, StopConditions, attempt_end_order
+
+if TYPE_CHECKING:
+    from .stall_guard import StallGuard
 
 EVENT_TIMEOUT = 0.25  # seconds that a signal waits for its event; a disk may stall
 TURN_INTERVAL = 0.1  # seconds between reads of orders and log sizes
@@ -92,8 +94,13 @@ class Supervisor(NodeParts):
         resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
         self.context = AttemptContext(umask, files, self.work)
         self.spool, self.plan = spool, plan
-        self.stall_guard = StallGuard(self, plan.settings.stall) if plan.settings.stall else None
+        self.stall_guard = self._make_stall_guard(plan.settings.stall) if plan.settings.stall else None
         self._switch_to(Attempt(spool, environment, store, self.context))
+
+    def _make_stall_guard(self, limit: float) -> "StallGuard":
+        from .stall_guard import StallGuard  # the judge and all that it needs: few runs have a guard
+
+        return StallGuard(self, limit)
 
     def _switch_to(self, attempt: Attempt) -> None:
         """Make ``attempt`` the current one: use its parts, reset what belongs to one attempt, register handlers."""
