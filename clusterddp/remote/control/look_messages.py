@@ -38,7 +38,7 @@ class LookPart(NamedTuple):
     part: int = field(number_in(0, MAX_PARTS - 1))
     parts: int = field(number_in(1, MAX_PARTS))
     world_size: int = field(COUNT)  # as the newest workers know it; 0: none has started yet
-    debugged: bool = field(Fields.flag)  # somebody looks at one of them by a debugger
+    debugged: bool = field(Fields.flag)  # one of them is at a breakpoint, or somebody debugs it
     traces: Tuple[WorkerTrace, ...] = field(many(WorkerTrace))
     stacks: Tuple[WorkerStack, ...] = field(many(WorkerStack))
 

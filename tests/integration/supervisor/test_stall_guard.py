@@ -56,6 +56,18 @@ if dist.get_rank() == 1:
 dist.all_reduce(torch.ones(4))
 print("on", flush=True)
 """
+# Nobody comes to its breakpoint, so rank 1 goes on by itself after a while.
+BREAKS = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(4))
+if dist.get_rank() == 1:
+    breakpoint()
+dist.all_reduce(torch.ones(4))
+print("on", flush=True)
+"""
 STALL = (
     r"rank 1 \(local1:0\) did not join all_reduce #4 of group default \(float32 \[4\]\): it is at hangs.py:14,"
     r" waiting for a lock or a thread; rank 0 waits at hangs.py:7 since \d+ s"
@@ -69,6 +81,7 @@ def user(tmp_path: Path) -> Iterator[User]:
     user.env["CLUSTERDDP_PYTHON"] = training_python()
     user.write("hangs.py", HANGS)
     user.write("works.py", WORKS)
+    user.write("breaks.py", BREAKS)
     yield user
     user.run("stop", "--all", "--grace", "0")
     wait_until("nothing is left", lambda: not local_processes(str(user.home)))
@@ -102,6 +115,12 @@ def test_workers_that_hang_are_started_again_and_the_run_goes_on(user: User) -> 
 def test_a_run_that_works_in_silence_is_left_alone(user: User) -> None:
     done = user.run("run", "--stall", "10s", "--on-stall", "stop", "works.py")
     assert (done.code, [one.text for one in done.workers]) == (0, ["on", "on"])
+    assert "stalled" not in done.err
+
+
+def test_a_rank_at_a_breakpoint_is_left_alone(user: User) -> None:
+    done = user.run("run", "--stall", "10s", "--on-stall", "stop", "--breakpoint-timeout", "16s", "breaks.py")
+    assert (done.code, [one.text for one in done.workers].count("on")) == (0, 2)
     assert "stalled" not in done.err
 
 

@@ -24,7 +24,7 @@ class Look(NamedTuple):
     at: float  # seconds, by a clock that never goes back
     world_size: int  # 0: the hosts do not agree on it
     traces: Tuple[WorkerTrace, ...]
-    debugged: bool = False  # somebody looks at a worker by a debugger
+    debugged: bool = False  # a worker is at a breakpoint, or somebody debugs it
 
 
 class StallClock:
