@@ -53,8 +53,10 @@ class ReadBundle:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file begins as a bundle does; False where it cannot be read."""
+    """Whether a file begins as a bundle does; False where it cannot be read, and of a pipe, which is read once."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:

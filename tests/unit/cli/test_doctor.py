@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,16 @@ def test_a_log_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (found["name"], found["check"], found["line"], found["count"]) == ("disk-full", "disk", 3, 1)
     log.write_text("all is well\n")
     assert printed(capsys, "--explain", str(log)) == ""
+
+
+def test_a_log_that_comes_through_a_pipe_is_explained_from_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    source, sink = os.pipe()  # as a shell's <(…)
+    os.write(sink, b"OSError: [Errno 28] No space left on device\n")
+    os.close(sink)
+    try:
+        assert f"/dev/fd/{source}:1: disk-full" in printed(capsys, "--explain", f"/dev/fd/{source}")
+    finally:
+        os.close(source)
 
 
 def result(verdict: Any, hosts: int = 32) -> CheckResult:
