@@ -154,7 +154,7 @@ SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", explain=_never
 
 
 def _missing_for_all(reason: Callable[[Evidence], str]) -> Callable[[Evidence, HostEvidence, Culprits], Finding | None]:
-    """A ``lack`` for a need that concerns all hosts at once: ``reason`` says why it is missing, or is empty."""
+    """An ``explain`` for a need that concerns all hosts at once: ``reason`` says why it is missing, or is empty."""
     return lambda evidence, report, _: missing_data(report.name, why) if (why := reason(evidence)) else None
 
 

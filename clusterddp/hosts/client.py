@@ -297,7 +297,7 @@ class Host:
             self._write_began = None
 
     def close_if_stalled(self) -> None:
-        """Close the connection if a write has been blocked for more than DEAD seconds; called from another thread."""
+        """Close the connection if a write has been blocked for SILENCE_TIMEOUT seconds; called from another thread."""
         began = self._write_began
         if began is not None and time.monotonic() - began > SILENCE_TIMEOUT:
             self._mark_lost(f"it took nothing for {SILENCE_TIMEOUT:.0f} s")

@@ -2,8 +2,8 @@
 
 To add a check: an entry in the file of its category, a row in docs/checks.md, a test. A check that is named in
 ``after`` must stand earlier in the table. If a check needs something that hosts are not asked yet, add a field to an
-existing answer (remote/probes/health.py sends it, facts/health.py reads it), or a need of its own in the check's file
-(examples: checks/needs.py).
+existing answer (remote/shared/probes/health_records.py declares it, remote/probes/health.py sends it), or a need of its
+own in the check's file (examples: checks/needs.py).
 """
 
 from __future__ import annotations

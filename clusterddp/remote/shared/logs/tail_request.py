@@ -1,4 +1,4 @@
-"""The request of the operation ``tail``; its frames are in run/log_frames.py."""
+"""The request of the operation ``tail``; its frames are in logs/log_frames.py."""
 
 from typing import Mapping, NamedTuple, Optional, Tuple
 

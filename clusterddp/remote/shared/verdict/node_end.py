@@ -1,7 +1,7 @@
 """How a node's part in an attempt ended, in one small record: what the verdict over all nodes is made from. Pure.
 
     end = end_of(part)             # from its exit record and evidence
-    small = fitted(end)            # at most MOST bytes, as it travels and is kept
+    small = fit(end)               # at most MAX_BYTES, as it travels and is kept
 
 Times are by the operator's clock (ns).
 """
