@@ -37,6 +37,7 @@ class Early:
         self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="early")
         self._requests: dict[str, Future[Any]] = {}
         self._scan = self._pool.submit(_scan_project, project, options.sync_limit, repeat)
+        # ``plan_run`` imports it too, once the hosts are open; it takes long, so that begins here.
         self._pool.submit(import_module, "clusterddp.launch.prepare")
 
     def __enter__(self) -> Self:

@@ -29,7 +29,7 @@ def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[Lau
         options = replace(options, script=check_script(options, project))
         with Early(project, options, repeat) as early:
             nodes, spares, replaced = _open_hosts(site, inventory, entries, options, early)
-            from clusterddp.launch.prepare import prepare  # noqa: PLC0415 - imported by now, beside the connections
+            from clusterddp.launch.prepare import prepare  # noqa: PLC0415 - ``Early`` has imported it by now
 
             hosts = answering.choose_answering(nodes, options, inventory, site.notify)
             reserve = answering.answering_spares(spares if options.relaunch else (), site.notify)

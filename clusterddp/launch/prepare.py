@@ -127,11 +127,6 @@ def install_environments(prep: Preparation) -> None:
     prep.installed = install.ensure(prep.hosts, prep.project, prep.notify, prep.progress, build=build, spread=spread)
 
 
-def use_environments(hosts: Sequence[Host], site: Site) -> None:
-    """Use the interpreters of the hosts' environments as a run would, built or not; nothing is built."""
-    install.adopt(hosts, site.project, site.progress)
-
-
 def ask_facts(prep: Preparation) -> None:
     """Get each host's facts, or the error why there are none."""
     prep.progress(f"checking {counted(len(prep.hosts), 'host')}")
@@ -242,6 +237,14 @@ STEPS = (
     make_record,
     complete_plan,
 )
+
+
+def use_environments(hosts: Sequence[Host], site: Site) -> None:
+    """Use the interpreters of the hosts' environments as a run would, built or not; nothing is built.
+
+    No step of a run: the doctor does it in place of ``install_environments``.
+    """
+    install.adopt(hosts, site.project, site.progress)
 
 
 def describe_code(code: str, installed: Sequence[install.Installed]) -> str:
