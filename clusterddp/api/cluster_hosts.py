@@ -14,7 +14,6 @@ from clusterddp.launch.options import option_values
 from clusterddp.launch.options.keywords import CLUSTER_READERS
 from clusterddp.project.project import Project, find
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs import run_on_hosts
 from clusterddp.text.units import shown
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ class ClusterHosts:
         """Return the launcher that started the run with this record."""
         return launcher.of_record(record)
 
-    gather = run_on_hosts.gather
     top = find_runs.top
 
     def describe(

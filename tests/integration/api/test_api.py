@@ -13,6 +13,7 @@ from clusterddp.checks.catalog import TABLE
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UsageError
 from clusterddp.facts.host import Facts
+from clusterddp.launch.options import RunOptions
 from clusterddp.logs.selection import Selection
 from clusterddp.project.project import find
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
@@ -68,6 +69,13 @@ def test_a_check_that_raises_is_unknown_and_leaves_a_crash_file(
     (path,) = cluster.project.folder.glob("crashes/*.txt")
     assert "ZeroDivisionError: a bug in the check" in path.read_text()
     assert said == [f"internal error in the check shm; please report it with {path}"]
+
+
+def test_a_run_is_planned_without_a_sync_or_a_start(cluster: Cluster) -> None:
+    plan, hosts = cluster.plan(RunOptions(script=str(cluster.project.root / "tells.py"), args=("a",)), dry=True)
+    assert [host.name for host in hosts] == [node.host for node in plan.nodes] == ["gpu00", "gpu02"]
+    assert (plan.record.script, plan.record.world_size, plan.shared.argv[-2:]) == ("tells.py", 3, ("tells.py", "a"))
+    assert cluster.list_runs() == []
 
 
 def test_a_bug_while_an_answer_is_read_is_unknown_there_and_leaves_one_crash_file(
