@@ -17,7 +17,7 @@ from .job_folder import NAME, JobFolder
 from .login_operations import run_command, submit
 
 STAMP = "pruned-slurm"  # a file of the state folder: its mtime is when old runs were last removed
-END_TIMEOUT = 20.0  # seconds for a script to finish after its nodes have ended
+SCRIPT_END_TIMEOUT = 20.0  # seconds for a script to finish after its nodes have ended
 CHECK_INTERVAL = 0.5  # seconds
 
 
@@ -63,7 +63,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
 def _await_stopped(state: str, project: str) -> None:
     """Wait until the project's stopped runs are over: a script records the end after its nodes have ended."""
     stopped = [folder for folder in _run_folders(state) if folder.stop_order() and _project_of(folder) == project]
-    deadline = time.monotonic() + END_TIMEOUT
+    deadline = time.monotonic() + SCRIPT_END_TIMEOUT
     while not all(map(EndedRuns(state).has_ended, stopped)) and time.monotonic() < deadline:
         time.sleep(CHECK_INTERVAL)
 

@@ -8,11 +8,11 @@ from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import LeftProcess, Ready
 from ..shared.schema.record import to_fields
 from ..shared.verdict import failures
+from ..spool.worker_traces import evidence
 from ..system.clock import boot_clock
 from .file_work import FileResult
 from .next_attempt import may_follow
 from .shutdown import NEVER
-from .status_operation import evidence
 
 if TYPE_CHECKING:
     from ..control.messages import EndOrder

@@ -16,9 +16,10 @@ from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
 from ..shared.verdict.judge import VerdictRecord, judge, read_verdict
 from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fit
+from ..spool.worker_traces import evidence
 from ..system.clock import boot_clock
 from .file_work import FileWork
-from .status_operation import evidence
+from .stop_conditions import END_TIMEOUT
 
 if TYPE_CHECKING:
     from .node_parts import NodeParts
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 RECONNECT_TIMEOUT = 3.0  # seconds for a node to reach another leader; in a stopped run, all the time it gets
 OUT_OF_REACH_TIMEOUT = 15.0  # seconds that a leader with a majority waits for a node out of reach
-END_TIMEOUT = 120.0  # seconds beyond its grace that a node may take to end a part it was ordered to end
 SEND_TIMEOUT = 2.0  # seconds for the others to receive the verdict
 
 

@@ -36,7 +36,7 @@ from .inbox import STOP_RECORD
 from .node_parts import NodeParts
 from .relaunch import Relaunching
 from .shutdown import Shutdown
-from .stop_conditions import GRACE, Conditions, StopConditions, attempt_end_order
+from .stop_conditions import AGENT_GRACE, Conditions, StopConditions, attempt_end_order
 
 if TYPE_CHECKING:
     from .stall_guard import StallGuard
@@ -307,7 +307,7 @@ class Supervisor(NodeParts):
         failed = self.loop.failures.get(name)
         if failed is None or isinstance(failed.error, OSError):
             return None
-        return attempt_end_order(self.plan, "internal error: %s: %r" % (name, failed.error), GRACE)
+        return attempt_end_order(self.plan, "internal error: %s: %r" % (name, failed.error), AGENT_GRACE)
 
     def _write_stop(self) -> None:
         """Record an order from run control, so that every later start refuses; the file thread calls this."""

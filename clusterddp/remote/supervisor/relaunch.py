@@ -27,14 +27,13 @@ from .attempt import Attempt
 from .file_work import FileWork
 from .next_attempt import backoff, decide, may_follow
 from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource
-from .stop_conditions import StopConditions
+from .stop_conditions import END_TIMEOUT, StopConditions
 
 if TYPE_CHECKING:
     from .node_parts import NodeParts
 
 
 REPLICATION_TIMEOUT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
-END_TIMEOUT = 120.0  # seconds beyond its grace that a node may take to end an attempt it was ordered to end
 NO_MAJORITY = "no majority of the hosts reach each other; it waits for an operator"
 
 

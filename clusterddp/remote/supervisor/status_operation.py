@@ -1,27 +1,22 @@
 """The operation ``runs``: the state of runs, live and past, by the spools of this host, which are authoritative."""
 
 import os
-import signal
 from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..logs.time_index import last_growth
 from ..processes import terminate
-from ..shared.run.event_schema import STALLED_EVENT, WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
+from ..shared.run.event_schema import STALLED_EVENT, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
-from ..shared.schema.record import read_record, to_fields
-from ..shared.text.shortening import cut_in_the_middle
-from ..shared.verdict.failures import Evidence, WorkerError
+from ..shared.schema.record import to_fields
 from ..shared.verdict.node_end import end_of, fit
 from ..shared.verdict.node_report import NodeReport, to_json
 from ..shared.verdict.status_reply import DamagedNode, StatusRequest, without_known_fields
 from ..spool.layout import Spool, all_spools, node_state, rebooted
-from ..spool.quoted import exception_record, output_end
+from ..spool.worker_traces import evidence
 from ..system.bootstrap import Refused
 
-MAX_QUOTE = 8000  # bytes of a worker's stderr, for the verdict's texts; C++ prints long stacks after a message
-MAX_WORKERS = 64  # most failed workers of a node that are reported in detail, the last ones
 TOLD_EVENTS = (
     "output_lost",
     "disk_full",
@@ -139,41 +134,6 @@ def last_output(spool: Spool) -> Optional[int]:
     return max((time_ns for time_ns in times if time_ns is not None), default=None)
 
 
-def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evidence:
-    """The traces of the node's failed workers, for shared/verdict/failures.py: events, exceptions, ends of stderr.
-
-    ``events`` are the node's, where they were read already.
-    """
-    all_events = spool.events() if events is None else events
-    failed = [event for event in all_events if event.kind == WORKER_EXITED and event.exit_code][-MAX_WORKERS:]
-    keys = {"%d.%d" % (event.start, event.local_rank): event for event in failed}
-    errors = {key + ".json": _worker_error(spool, key) for key in keys}
-    stderr = {
-        key: output_end(spool.folder, key + ".err", MAX_QUOTE)
-        for key, event in keys.items()  # where nothing better is known
-        if not (errors[key + ".json"] or event.signal == signal.SIGTERM)
-    }
-    return Evidence(all_events, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, MAX_QUOTE)))
-
-
 def _has_restarts(events: Sequence[NodeEvent]) -> bool:
     """Whether workers were started again: ``start`` counts from 0."""
     return any(event.kind == WORKER_STARTED and event.start for event in events)
-
-
-def _worker_error(spool: Spool, key: str) -> Optional[WorkerError]:
-    """The worker's record of its exception without the traceback, or None."""
-    try:
-        record = exception_record(spool.folder, key)
-    except ValueError:  # the worker was killed while writing it
-        return None
-    if not isinstance(record, dict):
-        return None
-    error = read_record(WorkerError, record, "error")
-    if not error.exc_type:  # torch's own: one text has both, and its time is in whole seconds
-        text = record.get("message")
-        text = text.get("message") if isinstance(text, dict) else text
-        kind, _, message = str(text or "").partition(": ")
-        error = error._replace(exc_type=kind, exc_message=message)
-    message = cut_in_the_middle(error.exc_message or "", MAX_QUOTE)
-    return error._replace(exc_message=message) if error.exc_type else None

@@ -11,14 +11,15 @@ from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import Participants
 from ..shared.run.plan import NodePlan
-from ..shared.verdict.failures import LEASE, STALLED, STOPPED, TIME_LIMIT, ended_by_manager
+from ..shared.verdict.failures import BY_ANOTHER_COMMAND, LEASE, STALLED, TIME_LIMIT, ended_by_manager
 from ..spool.attention import is_attended
 from ..system.clock import boot_clock
 from .children import Children
 from .fence_pipe import FOREVER, FencePipe, Lease
 
 COMMIT_TIMEOUT = 60.0  # seconds within which the operator must say that all nodes are ready
-GRACE = 10.0  # seconds for the agent
+AGENT_GRACE = 10.0  # seconds for the agent
+END_TIMEOUT = 120.0  # seconds beyond its grace that a node may take to end what it was ordered to end
 FENCE_MARGIN = 0.25  # seconds by which the supervisor itself acts before its fence, if it can
 Conditions = Dict[str, Callable[[], Optional[EndOrder]]]
 
@@ -35,7 +36,7 @@ class Limits(NamedTuple):
 
 AGENT_END_TIMEOUT = 5.0  # seconds that a host that joined gives its agent to end by itself once the others have left
 # A cable that is unplugged for half a minute ends nothing.
-LIMITS = Limits(lost=60.0, fence=120.0, grace=GRACE, behind=90.0, excluded=7.5)
+LIMITS = Limits(lost=60.0, fence=120.0, grace=AGENT_GRACE, behind=90.0, excluded=7.5)
 LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
 
 
@@ -88,21 +89,21 @@ class StopConditions:
 
     def _signal(self) -> Optional[EndOrder]:
         if self.stopped:
-            return EndOrder(STOPPED, GRACE, ours=False)
+            return EndOrder(BY_ANOTHER_COMMAND, AGENT_GRACE, ours=False)
         if self.terminated and self.plan.manager:
-            return EndOrder(ended_by_manager(self.plan.manager), GRACE, ours=False)
+            return EndOrder(ended_by_manager(self.plan.manager), AGENT_GRACE, ours=False)
         if self.terminated:
-            return EndOrder("the supervisor was told to end (SIGTERM)", GRACE, ours=True)
+            return EndOrder("the supervisor was told to end (SIGTERM)", AGENT_GRACE, ours=True)
         return None
 
     def _time_limit(self) -> Optional[EndOrder]:
         limit = self.plan.settings.time_limit
         if limit and time.monotonic() - self.started_at > limit and not is_attended(self.children.spool):
-            return EndOrder(TIME_LIMIT, GRACE, ours=False)
+            return EndOrder(TIME_LIMIT, AGENT_GRACE, ours=False)
         return None
 
     def _stalled(self) -> Optional[EndOrder]:
-        return EndOrder(STALLED + self.stalled, GRACE, ours=False) if self.stalled else None
+        return EndOrder(STALLED + self.stalled, AGENT_GRACE, ours=False) if self.stalled else None
 
     def _not_committed(self) -> Optional[EndOrder]:
         if time.monotonic() - self.started_at > COMMIT_TIMEOUT and not self.ready:
@@ -112,7 +113,7 @@ class StopConditions:
     def _lease_expired(self) -> Optional[EndOrder]:
         lease = self.plan.settings.lease
         if lease and self.control.leading and self.membership.operator_age > lease:
-            return EndOrder(LEASE, GRACE, ours=False)
+            return EndOrder(LEASE, AGENT_GRACE, ours=False)
         return None
 
     # Ends of the attempt

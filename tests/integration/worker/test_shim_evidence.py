@@ -13,7 +13,7 @@ import pytest
 
 from clusterddp.remote.shared.verdict.failures import ENDED, OUT_OF_MEMORY, OWN, SIGNAL, FailedWorker, worker_failures
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.supervisor.status_operation import evidence
+from clusterddp.remote.spool.worker_traces import evidence
 from tests.integration.memory_group import little_memory
 from tests.integration.shim_spool import ShimSpool, environment, make_spool, shim_environment, wait_for
 

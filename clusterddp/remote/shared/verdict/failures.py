@@ -1,6 +1,6 @@
 """Classify a node's failed workers: whose fault each failure was, and whether another attempt may help.
 
-    evidence = status_operation.evidence(spool)  # the node's files as a value; the rest is pure
+    evidence = worker_traces.evidence(spool)     # the node's files as a value; the rest is pure
     found = worker_failures(evidence)            # the failed workers of the last start, by class, then by time
     cause = node_cause(evidence)                 # the node as a whole: kind, curable, text
 
@@ -25,7 +25,7 @@ from ..text.shortening import cut_in_the_middle
 T = TypeVar("T")
 FAIL_FAST_REASON = "another host failed"
 LEASE = "the lease lapsed"  # the start of the stop reason of a run that lost contact with its operator
-STOPPED = "by another command"  # the reason of a stop that came as a signal
+BY_ANOTHER_COMMAND = "by another command"  # the reason of a stop that came as a signal
 TORCH_NOT_IMPORTED_IN_TIME = "import torch did not end"  # the start of the error for an import that takes too long
 TIME_LIMIT = "the time limit was reached"  # a stop reason with its own exit code
 BY_STALL_GUARD = "killed by the stall guard, to start all workers again"

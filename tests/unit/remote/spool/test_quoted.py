@@ -11,7 +11,7 @@ from clusterddp.remote.spool import quoted
 from clusterddp.remote.spool.events import append_event
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.spool.quoted import MAX_QUOTED, drop_secrets, exception_record, keep_secrets, output_end
-from clusterddp.remote.supervisor.status_operation import evidence
+from clusterddp.remote.spool.worker_traces import evidence
 from tests.unit.spool_writer import Writer
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from clusterddp.remote.processes import terminate
 from clusterddp.remote.shared.verdict.failures import OWN, worker_failures
 from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.spool.worker_traces import evidence
 from clusterddp.remote.supervisor import children
 from clusterddp.remote.supervisor.children import Children
-from clusterddp.remote.supervisor.status_operation import evidence
 from clusterddp.remote.system import procfs
 
 if TYPE_CHECKING:
