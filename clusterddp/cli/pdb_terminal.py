@@ -7,6 +7,7 @@ import importlib
 import os
 import select
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _READ_SIZE = 1 << 15
 _LEAVING = {"q", "quit", "exit", "EOF"}  # as Ctrl-D
+_TWICE = 2.0  # seconds between two Ctrl-C that belong together
 _BRIEFLY = 1.0  # seconds: a script that runs for longer is said to
 
 
@@ -23,30 +25,38 @@ def converse(session: PdbSession) -> bool:
     """Carry what the user types to pdb, and its output to stdout; return whether the user has detached."""
     keys = Keys()
     running = told = False
+    prompt: str | None = None  # that is to be answered
+    pressed = -_TWICE  # when Ctrl-C was pressed last
     while True:
         try:
-            if not _ready(session, keys, running=running, told=told):
-                if keys.ended and (keys.terminal or not keys.waiting):
-                    return _leave(session)
-                say(f"rank {session.stop.rank} runs; Ctrl-C stops it where it is, Ctrl-D detaches")
-                told = True
-                continue
-            message = session.take()
-            if message is None:
-                return False
-            sys.stdout.write(message.text)
-            sys.stdout.flush()
-            running = message.running or (running and message.prompt is None)
-            if message.prompt is None:
+            if prompt is None:
+                if not _ready(session, keys, running=running, told=told):
+                    if keys.ended and (keys.terminal or not keys.waiting):
+                        return _leave(session)
+                    say(f"rank {session.stop.rank} runs; Ctrl-C stops it where it is, Ctrl-D detaches")
+                    told = True
+                    continue
+                message = session.take()
+                if message is None:
+                    return False
+                sys.stdout.write(message.text)
+                sys.stdout.flush()
+                running = message.running or (running and message.prompt is None)
+                prompt = message.prompt
                 continue
             told = False
-            line = keys.line(message.prompt)
+            line = keys.line(prompt)
             if line is None or line.strip() in _LEAVING:
                 return _leave(session)
+            prompt = None
             session.send_line(line)
         except KeyboardInterrupt as interrupt:
             if interrupt.args:  # SIGTERM
                 raise
+            if not running and time.monotonic() - pressed < _TWICE:  # C code may hear nothing of an interrupt
+                session.detach()
+                return True
+            pressed = time.monotonic()
             session.interrupt()
             if running:
                 say(f"rank {session.stop.rank} is to stop: its main thread does so at its next line of Python")

@@ -93,6 +93,9 @@ class CallHistory:
             for worker in pace:
                 self.clocks[worker.rank] = Clock(host, seen.error_at(time.monotonic()))
                 self._add_worker(worker, seen.offset)
+        told = {group.name for pace, _ in found.values() for worker in pace for group in worker.groups}
+        for name in self._times.keys() - told:  # a group that the script has left
+            del self._times[name], self._idents[name]
         for times in self._times.values():
             for sequence in sorted(times)[: -operations_of(len(workers))]:
                 del times[sequence]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clusterddp.hosts.ask import ask_list
 from clusterddp.remote.shared.collectives import hang_judge, hang_sentence
 from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, UNDECIDED
-from clusterddp.remote.shared.collectives.trace_records import TracesRequest, WorkerTrace
+from clusterddp.remote.shared.collectives.trace_records import MAX_WORLD, TracesRequest, WorkerTrace
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.failure_lines import failure_output
@@ -133,7 +133,8 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
         if any(first.values()):
             return _undecided(run.id, f"run {run.id}: its workers have just ended: ask again")
     before, after = ([trace for traces in each.values() for trace in traces] for each in (first, second))
-    world = range(view.summary().world_size or 0) if hosts else ()
+    size = view.summary().world_size or 0
+    world = range(size) if hosts and size <= MAX_WORLD else ()
     finding = hang_judge.judge(world, before, after)
     ranks = [] if finding.state == ADVANCING else hang_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
     evidence = hang_sentence.Evidence(

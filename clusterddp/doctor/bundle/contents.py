@@ -60,6 +60,8 @@ class Contents:
         elif len(self.parts) < MAX_MEMBERS - 1:
             self.values[part.name] = value
             self.parts.append(part)
+        else:
+            self.lack(part.name, "a bundle has no room for more files")
 
     def lack(self, what: str, why: str, host: str = "") -> None:
         """Note that something could not be had."""

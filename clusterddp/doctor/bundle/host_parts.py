@@ -17,7 +17,13 @@ from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host
 from clusterddp.probe.gather import ask_hosts
 from clusterddp.remote.shared.bundle.archive import unpack
-from clusterddp.remote.shared.bundle.bundle_records import INDEX, BundleAnswer, BundleIndex, BundleRequest
+from clusterddp.remote.shared.bundle.bundle_records import (
+    INDEX,
+    MAX_HIDDEN,
+    BundleAnswer,
+    BundleIndex,
+    BundleRequest,
+)
 from clusterddp.remote.shared.bundle.stacks_text import stacks_text
 from clusterddp.remote.shared.schema.record import parse_record, read_record, to_fields
 from clusterddp.remote.shared.text.secret_names import hide_named
@@ -43,6 +49,7 @@ ROOM, MOST_ROOM, LEAST_ROOM = (
     3 << 19,
     64 << 10,
 )  # bytes of output: of all hosts; of one host, at most, at least
+MAX_BESIDE = 16 << 20  # bytes of all that a host sends beside outputs
 _BY_NAME = ("environment", "settings", "folder_variables")  # of the facts: variables; packages have names, too
 LONGEST_HOST = 80  # letters of a host's name as a folder
 
@@ -163,7 +170,9 @@ def ask_archive(host: Host, part: Part, room: int, deadline: float) -> HostArchi
     request = BundleRequest(part.spools, room, host.name == part.name)
     answer = ask(host, "bundle", request, BundleAnswer, timeout=_left(deadline))
     with reading_answer(host.name):
-        members = unpack(base64.b64decode(answer.archive, validate=True))
+        if len(answer.hidden) > MAX_HIDDEN:  # each is looked for in every text
+            raise ValueError(f"it hides {len(answer.hidden)} values, more than {MAX_HIDDEN}")
+        members = unpack(base64.b64decode(answer.archive, validate=True), room + MAX_BESIDE)
         index = next((member.body for member in members if member.name == INDEX), b"")
         described = parse_record(index, lambda data: read_record(BundleIndex, data, "index"))
     others = tuple(member for member in members if member.name != INDEX)

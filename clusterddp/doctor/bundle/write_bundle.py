@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = "bundles"  # in a project's ``.clusterddp/``
 MAX_FILES = 20  # bundles kept there
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}-[a-z0-9]+\.tar\.gz")  # of one that was put there
 HOSTS_TIMEOUT = 15.0  # seconds for what hosts are asked for
 
 
@@ -52,7 +54,8 @@ def write_bundle(run: Run, view: RunView, target: Path | None = None) -> Written
         data, contents = _collect(run, view)
         now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
         target = run.cluster.project.write(f"{FOLDER}/{now}-{run.id}.tar.gz", data)
-        for old in sorted(target.parent.glob("*.tar.gz"))[:-MAX_FILES]:
+        ours = [path for path in target.parent.iterdir() if _NAME.fullmatch(path.name) and path != target]
+        for old in sorted(ours)[: max(0, len(ours) + 1 - MAX_FILES)]:
             old.unlink(missing_ok=True)
     else:
         with new_file(target) as out:

@@ -3,7 +3,7 @@
 import json
 from typing import List, NamedTuple, Optional, Tuple, Union
 
-from ..shared.collectives.trace_records import WorkerTrace
+from ..shared.collectives.trace_records import MAX_WORLD, WorkerTrace
 from ..shared.processes.worker_stacks import WorkerStack
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, many, maybe, record, to_fields
@@ -37,7 +37,7 @@ class LookPart(NamedTuple):
     number: int = field(COUNT)  # the request's
     part: int = field(number_in(0, MAX_PARTS - 1))
     parts: int = field(number_in(1, MAX_PARTS))
-    world_size: int = field(COUNT)  # as the newest workers know it; 0: none has started yet
+    world_size: int = field(number_in(0, MAX_WORLD))  # as the newest workers know it; 0: none has started yet
     debugged: bool = field(Fields.flag)  # one of them is at a breakpoint, or somebody debugs it
     traces: Tuple[WorkerTrace, ...] = field(many(WorkerTrace))
     stacks: Tuple[WorkerStack, ...] = field(many(WorkerStack))

@@ -78,7 +78,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
         pid=pid,
         state=state,
         wchan=trace_decoder.clean(text_of("/proc/%d/wchan" % pid)),
-        cpu_ms=max(0, sum(cpu_ms("/proc/%d" % process) for process in tree) - threads.idle_ms),
+        cpu_ms=max(0, sum(cpu_ms("/proc/%d" % process, children=True) for process in tree) - threads.idle_ms),
         io_bytes=sum(map(io_bytes, tree)),
         children=tuple(
             trace_decoder.clean(text_of("/proc/%d/comm" % child).strip()) for child in tree[1 : MAX_CHILDREN + 1]

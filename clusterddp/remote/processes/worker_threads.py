@@ -51,12 +51,15 @@ def look_at_threads(pid: int) -> ThreadTimes:
     return ThreadTimes(tuple(waits[:MAX_SENT]), idle_ms)
 
 
-def cpu_ms(folder: str) -> int:
-    """The CPU time of the process or thread with this folder in /proc so far, in milliseconds; 0 if it has ended."""
+def cpu_ms(folder: str, *, children: bool = False) -> int:
+    """The CPU time of the process or thread with this folder in /proc so far, in milliseconds; 0 if it has ended.
+
+    ``children``: with that of its children that have ended.
+    """
     try:
-        fields = procfs.stat_fields(folder)
-        return (int(fields[11]) + int(fields[12])) * 1000 // os.sysconf("SC_CLK_TCK")
-    except (IndexError, ValueError):
+        times = procfs.stat_fields(folder)[11 : 15 if children else 13]
+        return sum(map(int, times)) * 1000 // os.sysconf("SC_CLK_TCK")
+    except ValueError:
         return 0
 
 

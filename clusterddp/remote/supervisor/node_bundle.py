@@ -39,6 +39,7 @@ EVENTS = "events.jsonl"
 FOLDER = "bundles"  # of a spool: the archives that its own host has written
 ROOM = 1 << 20  # bytes of output in such an archive
 MAX_OTHERS = 768 << 10  # characters of all that is no output
+SAVED_ROOM = 1 << 20  # characters of what saved archives hold, outputs too
 MAX_RECORD = 192 << 10  # bytes of a record: the end of a larger one
 MAX_ERRORS = 64
 MAX_SAVED = 3  # archives that a spool keeps
@@ -64,19 +65,19 @@ class BundleParts:
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
-        self._room = MAX_OTHERS
+        self.room = MAX_OTHERS  # characters that `add` may still take
         self.members: List[Member] = []
         self.parts: List[BundlePart] = []
         self.missing: List[Tuple[str, str]] = []
 
     def add(self, name: str, what: str, text: str, *, begins: bool = True, note: str = "") -> None:
         """Add a text, if there is room; ``begins``: it has its true beginning: no half of a secret stands there."""
-        if len(text) > self._room:
+        if len(text) > self.room:
             self.lack(name[:MAX_NAME], "it is larger than the room that is left for records of one host")
         elif not NAME.fullmatch(name):
             self.lack("a file", "its name is not of plain letters, or too long")
         else:
-            self._room -= len(text)
+            self.room -= len(text)
             self._append(name, what, text, begins=begins, note=note)
 
     def add_output(self, name: str, what: str, text: str, size: int, *, whole: bool) -> None:
@@ -195,12 +196,14 @@ def collect(
         _add_records(parts, spool, prefix)
         _add_outputs(parts, spool, prefix, room // 2 if number + 1 < len(spools) else room)
         room -= room // 2
-        for name in saved_names(spool)[:MAX_SAVED] if saved else ():
-            _add_saved(parts, spool, prefix, name)
     if machine:
         machine.add_to(parts)
     else:
         parts.lack("kernel messages, nvidia-smi", "the run is over, and its machine cannot be reached any more")
+    parts.room = SAVED_ROOM
+    for spool in spools if saved else ():
+        for name in saved_names(spool)[:MAX_SAVED]:
+            _add_saved(parts, spool, "" if spool is spools[0] else "attempt-%d/" % spool.attempt, name)
     return parts
 
 
@@ -286,7 +289,7 @@ def _add_saved(parts: BundleParts, spool: Spool, prefix: str, name: str) -> None
     try:
         with open(spool.path(FOLDER, name), "rb", opener=open_regular_in) as stream:
             members = unpack(stream.read(8 << 20))
-        for member in members:
+        for member in sorted(members, key=lambda member: (member.name.startswith("outputs/"), len(member.body))):
             if member.name != INDEX:
                 what = "written by this host itself"
                 parts.add("%ssaved-%s/%s" % (prefix, stamp, member.name), what, member.body.decode("utf-8", "replace"))
@@ -302,11 +305,14 @@ class Machine:
         self._kernel = LastMessages(env, KERNEL_LINES, MACHINE_TIMEOUT)
         program = nvidia_smi.find_program(env)
         asked = ("nvidia-smi.txt", "nvidia-smi"), ("nvidia-smi-q.txt", "nvidia-smi -q")
-        self._smi = [
-            (name, what, Child([program, *what.split()[1:]], env=env, timeout=MACHINE_TIMEOUT))
-            for name, what in (asked if program else ())
-            if program
-        ]
+        self._smi: List[Tuple[str, str, Child]] = []
+        self._error = "" if program else "no nvidia-smi on this host"
+        try:
+            for name, what in asked if program else ():
+                command = [program or "", *what.split()[1:]]
+                self._smi.append((name, what, Child(command, env=env, timeout=MACHINE_TIMEOUT)))
+        except OSError as error:  # no process more, say
+            self._error = "it could not be started: %s" % error
 
     def add_to(self, parts: BundleParts) -> None:
         """Add what they said, or why not."""
@@ -316,8 +322,8 @@ class Machine:
         else:
             whole = len(text) <= MAX_KERNEL
             parts.add("kernel.txt", "the kernel's last messages", text[-MAX_KERNEL:], begins=whole)
-        if not self._smi:
-            parts.lack("nvidia-smi", "no nvidia-smi on this host")
+        if self._error:
+            parts.lack("nvidia-smi", self._error)
         for name, what, child in self._smi:
             answer = child.answer()
             if answer.status == 0:

@@ -20,7 +20,7 @@ from ..processes.traces import worker_traces
 from ..shared.collectives import hang_sentence
 from ..shared.collectives.hang_judge import Finding
 from ..shared.collectives.stall_clock import Look, StallClock
-from ..shared.collectives.trace_records import WorkerTrace
+from ..shared.collectives.trace_records import MAX_WORLD, WorkerTrace
 from ..shared.processes.worker_stacks import WorkerStack, build_stack, cut_stack
 from ..shared.run.event_schema import STALLED_EVENT, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.verdict.node_end import ranges
@@ -179,8 +179,11 @@ class StallGuard:
         return self.control.leading and self.control.settled and not ending and bool(self._members())
 
     def _members(self) -> FrozenSet[int]:
-        """The nodes that take part in the attempt."""
-        part = self.node.membership.participants
+        """The nodes that take part in the attempt; none while one may come back: nobody knows what it does."""
+        known, lost = self.node.membership, self.node.conditions.limits.lost
+        if any(boot_clock() - known.missing.get(member, -lost) < lost for member in known.excluded):
+            return frozenset()
+        part = known.participants
         return frozenset(part.members if part and part.attempt == self.node.plan.attempt else ())
 
     def _begin_round(self, now: float) -> None:
@@ -286,7 +289,7 @@ def look_at_workers(spool: Spool, request: LookRequest) -> LookPart:
         number=request.number,
         part=0,
         parts=1,
-        world_size=newest.world_size or 0 if newest else 0,
+        world_size=min(newest.world_size or 0, MAX_WORLD) if newest else 0,
         debugged=is_debugged(spool, workers),
         traces=tuple(worker_traces(spool, workers)),
         stacks=tuple(cut_stack(build_stack(spool.host, report)) for report in stack_reports(spool, asked))

@@ -105,7 +105,7 @@ def test_many_looks_cost_a_worker_little_and_are_no_work_of_it(spool: ShimSpool)
         grown = memory(pid) - before
     assert [(wait.thread, wait.how) for wait in last.threads] == [(pid, SLEEP)]
     assert last.cpu_ms - first.cpu_ms < 100  # the server took some 20 times 50
-    assert grown < 10  # each thread of the server that makes a trace keeps it: 80 MB if they did in turn
+    assert grown < 20  # some 4; each thread of the server that makes a trace keeps it: 80 if they did in turn
 
 
 def test_as_many_operations_are_kept_as_the_user_asks_for(spool: ShimSpool) -> None:

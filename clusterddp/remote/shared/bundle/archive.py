@@ -48,9 +48,12 @@ def pack(members: Iterable[Member], mtime: int) -> bytes:
     return out.getvalue()
 
 
-def unpack(data: bytes) -> List[Member]:
-    """The members of an archive. Raises DamagedError, and nothing else, if it is none, cut, too large or not plain."""
-    plain = _decompress(data)
+def unpack(data: bytes, most: int = MAX_BYTES) -> List[Member]:
+    """The members of an archive, of at most ``most`` bytes together.
+
+    Raises DamagedError, and nothing else, if it is none, cut, too large or not plain.
+    """
+    plain = _decompress(data, most)
     members: List[Member] = []
     seen: Set[str] = set()
     at = 0
@@ -70,7 +73,7 @@ def unpack(data: bytes) -> List[Member]:
         at += (header.size + _BLOCK - 1) // _BLOCK * _BLOCK
         if header.type in _FOLDERS:
             continue
-        name = header.name.removeprefix("./")
+        name = header.name[2:] if header.name.startswith("./") else header.name  # noqa: FURB188 - Python 3.8 has none
         _check(header, name)
         if name in seen or len(seen) == MAX_MEMBERS:
             raise DamagedError("it has %r twice, or too many members" % name[:80])
@@ -78,16 +81,16 @@ def unpack(data: bytes) -> List[Member]:
         members.append(Member(name, body))
 
 
-def _decompress(data: bytes) -> bytes:
+def _decompress(data: bytes, most: int) -> bytes:
     if data[:2] != b"\x1f\x8b":
         raise DamagedError("it is no gzip archive")
     unpacker = zlib.decompressobj(31)
     try:
-        plain = unpacker.decompress(data, MAX_BYTES + 1)
+        plain = unpacker.decompress(data, most + 1)
     except zlib.error as error:
         raise DamagedError("it was changed: %s" % error) from None
-    if len(plain) > MAX_BYTES:
-        raise DamagedError("it would unpack to more than %d MiB" % (MAX_BYTES >> 20))
+    if len(plain) > most:
+        raise DamagedError("it would unpack to more than %d MiB" % (most >> 20))
     if not unpacker.eof:
         raise DamagedError("it was cut")
     if unpacker.unused_data.strip(b"\0"):

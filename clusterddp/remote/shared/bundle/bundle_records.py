@@ -9,6 +9,7 @@ from ..schema.fields import Fields
 from ..schema.record import field, many, record
 
 INDEX = "index.json"  # a BundleIndex
+MAX_HIDDEN = 512  # values in an answer
 
 
 @record

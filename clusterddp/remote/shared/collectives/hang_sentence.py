@@ -242,7 +242,8 @@ def _unknown(evidence: Evidence) -> str:
     if hang_judge.NO_TRACES in evidence.finding.notes and reasons:
         return f"its workers do not say which operations they are in: {reasons[0]}"
     if evidence.finding.waiting:
-        return f"it is not known for whom {_waiters(evidence).removeprefix('; ')} in {_operation(evidence.finding)}"
+        waiters = _waiters(evidence)[len("; ") :]
+        return f"it is not known for whom {waiters} in {_operation(evidence.finding)}"
     known = [_UNKNOWN[note] for note in evidence.finding.notes if note in _UNKNOWN]
     return "; ".join(known) or "what its ranks do is not known"
 

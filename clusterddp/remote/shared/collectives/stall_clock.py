@@ -1,7 +1,7 @@
 """For how long a run has been hung by the judge, from complete looks at all its workers. Pure.
 
 A run is stalled when each pair of successive looks, over the whole limit, has the same finding. A look at which some
-worker could not be asked does not count; one at which something moves, a rank is at work, or somebody debugs a worker
+worker could not be asked does not count; one at which something moves, any rank is at work, or somebody debugs a worker
 starts the clock anew. Output plays no part.
 """
 
@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 
 from .hang_judge import HUNG, Finding, judge
 from .trace_records import READ, ThreadWait, WorkerTrace
+from .two_looks import compare
 
 MAX_INTERVAL = 60.0  # seconds between two looks: a rank at work in one of these intervals is no stall
 LOOKS = 4  # in the time of the limit
@@ -66,8 +67,14 @@ class StallClock:
         if last.world_size != look.world_size or any(map(_is_debugged, (last, look))):
             return None
         before = per_second(last.traces, look.traces, look.at - last.at)
-        finding = judge(range(look.world_size), before, look.traces)
-        return finding if finding.state == HUNG else None
+        world = range(look.world_size)
+        finding = judge(world, before, look.traces)
+        if finding.state != HUNG:
+            return None
+        looks = compare(world, before, look.traces)
+        # Who is to blame may itself wait for a rank at work, by means that no trace has: the store, a receive, a file.
+        busy = looks.active(looks.world - looks.blocked - looks.storing.keys())
+        return None if busy else finding
 
 
 def per_second(before: Sequence[WorkerTrace], after: Sequence[WorkerTrace], seconds: float) -> Sequence[WorkerTrace]:

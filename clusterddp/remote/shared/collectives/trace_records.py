@@ -10,6 +10,7 @@ from ..schema.fields import Fields
 from ..schema.record import bulk, field, many, record
 
 MAX_WORKER_BYTES = 4096  # of one worker's part of the answer
+MAX_WORLD = 1 << 16  # ranks; each costs whoever judges memory
 LAST_ENTRIES = 64  # of a group's entries that are sent at most
 
 NCCL = " nccl"  # behind the name of a group in NCCL's own recorder

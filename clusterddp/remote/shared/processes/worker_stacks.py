@@ -18,11 +18,12 @@ _INSTALLED_FILE = re.compile(
 _DEBUGGER = "/hook/rank_debugger.py"  # a worker's own, at a breakpoint
 MAX_SHOWN = 3000  # characters of the calls of a stack that travels between hosts
 MAX_TEXT = 200  # characters of a file's or a function's name there
+STOPPED = "T"  # the kernel's state of a process that SIGSTOP has stopped
 _STATE_WORDS = {
     "R": "running",
     "S": "sleeping",
     "D": "in uninterruptible sleep",
-    "T": "stopped",
+    STOPPED: "stopped",
     "t": "being traced",
     "Z": "ended",
 }
@@ -93,9 +94,10 @@ class StackGroup(NamedTuple):
     def __str__(self) -> str:
         ranks = ranges([worker.rank for worker in self.workers])
         first = self.workers[0]
+        state = "; stopped (SIGSTOP)" if first.frames and first.state == STOPPED else ""
         if len(self.workers) == 1:
-            return f"rank {ranks} ({first.host}:{first.local_rank}): {first.place}"
-        return f"ranks {ranks}: {first.place}"
+            return f"rank {ranks} ({first.host}:{first.local_rank}): {first.place}{state}"
+        return f"ranks {ranks}: {first.place}{state}"
 
 
 def parse_stacks(host: str, workers: Any) -> List[WorkerStack]:
@@ -184,6 +186,7 @@ def group_stacks(stacks: Sequence[WorkerStack]) -> List[StackGroup]:
     """Group workers with equal stacks, the largest group first."""
     by_stack: Dict[Any, List[WorkerStack]] = {}
     for stack in sorted(stacks, key=lambda stack: stack.rank):
-        by_stack.setdefault(stack.frames or (stack.host, stack.place), []).append(stack)
+        same = (stack.state == STOPPED, stack.frames) if stack.frames else (stack.host, stack.place)
+        by_stack.setdefault(same, []).append(stack)
     groups = [StackGroup(workers=tuple(workers)) for workers in by_stack.values()]
     return sorted(groups, key=lambda group: (-len(group.workers), group.workers[0].rank))

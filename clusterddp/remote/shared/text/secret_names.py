@@ -18,9 +18,10 @@ _NUMBER = re.compile(r"-?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 # In text a name counts only as environments and settings are printed (``HF_TOKEN=…``, ``'api_key': '…'``): words such
 # as "token" and "KeyError:" stand in many lines. Each repetition is bounded, or a line of a megabyte would take hours.
 _ASSIGNED = re.compile(
-    r"(?P<name>\b(?:[A-Z][A-Z0-9_]{0,40}?(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PASS)[A-Z0-9_]{0,40}"
-    r"|(?i:[a-z_]{0,40}?(?:api_?key|access_token|auth_token|client_secret|secret_key|private_key|password|passwd))))"
-    r"(?P<sign>[\"']?[ \t]{0,3}[=:][ \t]{0,3}[\"']?)(?P<value>[^\s\"',;&}\])]{%d,})" % MIN_SECRET
+    r"(?P<name>\b(?:(?:[A-Z][A-Z0-9_]{0,40}?)?(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PASS)[A-Z0-9_]{0,40}"
+    r"|(?i:[a-z_]{0,40}?(?:api_?key|_token|_secret|_key|password|passwd))))(?P<sign>[\"']?[ \t]{0,3}[=:][ \t]{0,3})"
+    r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\n]{%d,4096})(?P=quote)|(?P<open>[\"']?)(?P<bare>[^\s\"',;}\]]{%d,}))"
+    % (MIN_SECRET, MIN_SECRET)
 )
 
 
@@ -87,6 +88,8 @@ def hide_assigned(text: str) -> str:
 
 
 def _hidden_unless_number(found: Match[str]) -> str:
-    if _NUMBER.fullmatch(found["value"]) or not is_secret(found["name"], found["value"]):
+    value = found["quoted"] or found["bare"]
+    if _NUMBER.fullmatch(value) or not is_secret(found["name"], value):
         return found[0]
-    return found["name"] + found["sign"] + HIDDEN
+    quote = found["quote"] or ""
+    return found["name"] + found["sign"] + (quote or found["open"] or "") + HIDDEN + quote

@@ -276,7 +276,9 @@ class RankDebugger(pdb.Pdb):
     def ask_to_stop(self) -> None:
         """Stop the script where it is; called by the thread that receives."""
         main = threading.main_thread().ident
-        if self._former is not None and main is not None:  # no other thread can be interrupted
+        # No other thread can be interrupted, and a handler that the script has set since then might end it.
+        ours = signal.getsignal(signal.SIGINT) == self._on_interrupt
+        if self._former is not None and main is not None and ours:
             self._interrupted = True
             signal.pthread_kill(main, signal.SIGINT)  # also ends a wait of C code, if that looks for signals
 
@@ -347,9 +349,11 @@ class Listener:
     def accept(self, seconds: float) -> "Optional[Connection]":
         """Wait so long for an operator; None if none came. Who connects and says nothing sensible is sent away."""
         deadline = time.monotonic() + seconds
+        arrivals = select.poll()  # select() raises where a worker has 1,024 files open
+        arrivals.register(self._socket, select.POLLIN)
         while True:
             left = deadline - time.monotonic()
-            if left < 0 or not select.select([self._socket], [], [], left)[0]:
+            if left < 0 or not arrivals.poll(left * 1000):
                 return None
             stream, _ = self._socket.accept()
             try:
@@ -392,7 +396,7 @@ class Stops:
 
     def __init__(self, spool: str, worker: str) -> None:
         self.spool, self.worker = spool, worker
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may stop while the script waits at a stop
         self._number = 0
         self._unattended: "Set[Tuple[str, int]]" = set()  # where nobody came, so that it stops no more
         self._debugger: "Optional[RankDebugger]" = None
@@ -465,7 +469,7 @@ class Stops:
 
     def _in_child(self) -> None:
         """A forked child has no operator, and stops by itself."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         debugger, self._debugger = self._debugger, None
         if debugger is not None:
             debugger.connection.gone = True

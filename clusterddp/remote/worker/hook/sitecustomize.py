@@ -282,11 +282,10 @@ def wait_at_breakpoints(worker: str) -> None:
         if os.environ.get("PYTHONBREAKPOINT"):
             return previous(*args, **kwargs)
         try:
-            stops = load_stops(worker)
+            load_stops(worker).stop_at(sys._getframe(1))  # noqa: SLF001 - the documented way to the caller
         except Exception as error:  # noqa: BLE001 - the script goes on
             sys.stderr.write("clusterddp: a breakpoint() is passed over: %s: %s\n" % (type(error).__name__, error))
-            return None
-        return stops.stop_at(sys._getframe(1))  # noqa: SLF001 - the documented way to the caller
+        return None
 
     look_like(breakpointhook, previous)
     sys.breakpointhook = sys.__breakpointhook__ = breakpointhook  # other code compares the two
@@ -399,8 +398,7 @@ def start_trace_server(path: str) -> None:
             return
         # A socket's address has at most 107 bytes, and a spool's path may be longer.
         address = "/proc/self/fd/%d/%s" % (held[0], os.path.basename(path))
-        if not os.environ.keys() & RECORDER_SIZES:
-            native.setenv(RECORDER_SIZES[0].encode(), RECORDED, 0)  # not in os.environ, which is the script's
+        _make_recorder(native)
         native.sigaction(signals.SIGPIPE, None, on_broken_pipe)
         threads = _count_threads() + _server_threads()
         try:
@@ -420,6 +418,22 @@ def start_trace_server(path: str) -> None:
         for handle in held:
             os.close(handle)
         signals.pthread_sigmask(signals.SIG_SETMASK, blocked)
+
+
+def _make_recorder(native: "Any") -> None:
+    """Let torch make its recorder of collective operations now, in our size, unless the user's environment has one.
+
+    It reads the size from the C library's environment, where no child of the script is to find it later.
+    """
+    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
+    if dump is None or os.environ.keys() & RECORDER_SIZES:
+        return
+    size = RECORDER_SIZES[0].encode()
+    native.setenv(size, RECORDED, 0)
+    try:
+        dump(includeCollectives=False, onlyActive=True)
+    finally:
+        native.unsetenv(size)
 
 
 def _room_for_threads(ctypes: "Any") -> bool:

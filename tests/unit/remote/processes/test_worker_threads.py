@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.processes.worker_threads import MAX_SENT, look_at_threads
+from clusterddp.remote.processes.worker_threads import MAX_SENT, cpu_ms, look_at_threads
 from clusterddp.remote.shared.collectives.trace_records import LOCK, READ, SLEEP
 from clusterddp.remote.system.small_files import text_of
 from tests.integration.shim_spool import wait_for
@@ -109,3 +109,16 @@ def test_a_process_that_is_gone_has_none() -> None:
         pass
     assert child.returncode == 0
     assert look_at_threads(child.pid) == ((), 0)
+
+
+def test_the_time_of_children_that_have_ended_counts_for_a_process_not_for_a_thread() -> None:
+    burns = "import subprocess, sys, time\nsubprocess.run([sys.executable, '-c', 'sum(range(10 ** 7))'], check=True)\n"
+    code = burns + "print('done', flush=True)\ninput()\n"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        folder = f"/proc/{process.pid}"
+        own, whole = cpu_ms(folder), cpu_ms(folder, children=True)
+        process.kill()
+    assert whole - own >= 50
+    assert cpu_ms("/proc/0", children=True) == 0

@@ -19,6 +19,7 @@ from clusterddp.remote.supervisor import stall_guard
 from clusterddp.remote.supervisor.file_work import FileWork
 from clusterddp.remote.supervisor.shutdown import Shutdown
 from clusterddp.remote.supervisor.stall_guard import StallGuard
+from clusterddp.remote.system.clock import boot_clock
 from tests.unit.plan_made import PLAN, changed
 from tests.unit.remote.control.test_leader import KEY
 from tests.unit.remote.control.test_membership import Run
@@ -63,7 +64,7 @@ class Guarded(Run):
         node: Any = SimpleNamespace(
             member=index, plan=self.plan, spool=spool, shutdown=Shutdown(), membership=known,
             loop=SimpleNamespace(wake=lambda: None), work=FileWork(lambda: None),
-            conditions=SimpleNamespace(control=control, stalled=""),
+            conditions=SimpleNamespace(control=control, stalled="", limits=SimpleNamespace(lost=0.1)),
         )  # fmt: skip
         made["guard"] = self.guards[index] = StallGuard(node, LIMIT)
         self.nodes[index], self.known[index], self.heard[index] = control, known, []
@@ -171,6 +172,19 @@ def test_while_a_node_cannot_be_asked_nothing_is_told(begin: Callable[..., Guard
     assert not any(run.lines(index) for index in range(3))
     run.silent.clear()
     run.until(lambda: run.lines(2))
+
+
+def test_while_a_node_of_the_attempt_may_come_back_nobody_is_asked(begin: Callable[..., Guarded]) -> None:
+    run = begin()
+    run.sees(1)
+    known = run.known[0]
+    part = known.participants
+    assert part
+    assert run.guards[0]._members() == {0, 1, 2}
+    known.participants = part._replace(members=part.members[:2])
+    assert (known.excluded, run.guards[0]._members()) == ((2,), frozenset({0, 1}))
+    known.missing[2] = boot_clock() + 60
+    assert run.guards[0]._members() == frozenset()
 
 
 def test_a_new_leader_counts_anew_and_repeats_nothing(begin: Callable[..., Guarded]) -> None:

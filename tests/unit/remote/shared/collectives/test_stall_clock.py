@@ -61,6 +61,17 @@ def test_a_rank_at_work_in_one_interval_starts_the_clock_anew() -> None:
     assert stalls(*looks) == [70 + 10, 90]
 
 
+def test_a_rank_at_work_for_whom_only_the_one_to_blame_waits_is_no_stall() -> None:
+    ranks = {0: "1/train: ar4 ar4*", 1: "[store:TCPStore__wait] 1/train: ar4", 2: "", 3: "1/train: ar4 ar4*"}
+    idle = [seen(at, ranks, world=4) for at in range(0, 60, 10)]
+    assert stalls(*idle) == [40, 50]
+    generates = [
+        one._replace(traces=tuple(each._replace(cpu_ms=int(one.at) * 1000 * (each.rank == 2)) for each in one.traces))
+        for one in idle
+    ]
+    assert stalls(*generates) == []
+
+
 def test_a_thread_that_wakes_up_once_in_a_while_is_no_work() -> None:
     (before,), (after,) = look({1: "ar4"}), look({1: "[busy] ar4"}, second=True)
     assert after.cpu_ms - per_second([before], [after], 60.0)[0].cpu_ms == (900 - 10) // 60
