@@ -138,6 +138,7 @@ def test_a_host_out_of_reach_when_the_follow_begins_is_shown_as_soon_as_it_answe
         assert plain.code == 1
         assert {said.rank for said in plain.workers} == {0, 2}
         lab.host("gpu01").heal()
+        follower.wait_for(f"[1 gpu01:0] line {BATCH - 1}\n")  # asked every 10 s by then; the run's end waits for nobody
         for batch in range(1, BATCHES):
             go(lab, batch)
         done = follower.end()

@@ -16,7 +16,7 @@ from ..run.run_state import ENDED_STATES, RunState
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, nested, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
-from .failures import ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
+from .failures import BY_STALL_GUARD, ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
 STOPPED, INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 143, 130, 124, 125  # exit codes
@@ -187,7 +187,8 @@ def _judge(
     ended_at = min((end.stopping for end in ends if end.stopping is not None), default=None)
     failures = sorted((f for end in ends for f in _failures(end, ended_at)), key=lambda f: (f.kind, f.time_ns))
     own = [failure for failure in failures if failure.kind != ENDED]
-    if ordered and not own and not (lost and all(end.ours for end in ordered)):
+    caused = not own or _killed_for_restart(own, ordered)
+    if ordered and caused and not (lost and all(end.ours for end in ordered)):
         return _judge_stopped(ordered)
     if own and not lost and _stopped_before_restart(own, stopped, restarts):
         return _judge_stopped(ordered)._replace(notice=_failed_before_notice(own[0]))
@@ -259,6 +260,11 @@ def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], 
         if not end.ours and end.reason not in CONSEQUENTIAL_REASONS and not end.reason.startswith(_LIMITS)
     }
     return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
+
+
+def _killed_for_restart(own: Sequence[Failure], ordered: Sequence[NodeEnd]) -> bool:
+    """Whether the stall guard killed the first failed worker in vain: the run hung on, and so was ended."""
+    return own[0].worker.text == BY_STALL_GUARD and any(end.reason.startswith(STALLED) for end in ordered)
 
 
 def _failed_before_notice(failure: Failure) -> str:

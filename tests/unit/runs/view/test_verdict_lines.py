@@ -283,6 +283,14 @@ class TestStopped:
         found = verdict(Told(2).died(5.1, signal=SIGTERM).stopped(6, STOP, ordered=5.2), behind, first)
         assert (found.state, found.exit_code, found.line) == ("failed", 124, limit)
 
+    def test_a_stall_that_the_death_of_the_rank_to_blame_did_not_end(self) -> None:
+        line = f"{STALLED}rank 1 (gpu01:0) did not join all_reduce #4"
+        killed = Told(1).died(5, signal=SIGKILL, pid=42)
+        killed.event("stalled", 4, reason=line, start=0, local_rank=0, pid=42)
+        hangs = Told(0).died(31, signal=SIGTERM).stopped(32, line, ordered=30)
+        found = verdict(hangs, killed.stopped(32, line, ordered=30))
+        assert (found.state, found.exit_code, found.line) == ("failed", 124, line)
+
     def test_by_the_lease(self) -> None:
         lapsed = Told(0).died(5, signal=SIGTERM).stopped(6, f"{LEASE}: no word of alice@desk for 60 s", ordered=4.9)
         found = verdict(lapsed, Told(1).died(5, signal=SIGTERM).stopped(6, STOP, ordered=5))
