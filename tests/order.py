@@ -31,10 +31,10 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=seconds, reverse=True)
 
 
-def record(report: Path) -> None:
-    """Write the file anew from a JUnit report."""
+def record(*reports: Path) -> None:
+    """Write the file anew from JUnit reports."""
     seconds: dict[str, float] = defaultdict(float)
-    for case in ET.parse(report).iter("testcase"):
+    for case in (case for report in reports for case in ET.parse(report).iter("testcase")):
         name = _file(case.get("classname", ""))
         if name:
             seconds[name] += float(case.get("time", 0))
@@ -57,4 +57,4 @@ def _file(module: str) -> str:
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]))
+    record(*map(Path, sys.argv[1:]))

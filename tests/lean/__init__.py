@@ -64,12 +64,18 @@ def _made(name: str, make: Callable[[Path], None]) -> str:
     if not place.exists():
         scratch = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=f"{name}-"))
         make(scratch)
+        _compile(scratch)
         scratch.chmod(0o755)
         try:
             scratch.rename(place)
         except OSError:  # another process of this session was first
             shutil.rmtree(scratch)
     return str(place / "bin" / "python")
+
+
+def _compile(place: Path) -> None:
+    """Compile its modules: the account of a lab's host cannot write there, and would compile them at each start."""
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(place)], check=True)
 
 
 def _packages(place: Path) -> Path:

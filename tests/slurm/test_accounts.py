@@ -14,6 +14,7 @@ from tests.lean import lean_python, training_python
 from tests.remedies import Remedy, remedy
 from tests.slurm.seen import LOST, cancelled_in_the_end, nothing_is_left, thorough, user_of
 from tests.slurm.test_doctor import found
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 SPEAK = "import os\nprint('rank', os.environ['RANK'])\n"

@@ -9,13 +9,14 @@ import pytest
 from tests.integration.cli import WAIT, User
 from tests.lab.system import wait_until
 from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 SWEEP = (

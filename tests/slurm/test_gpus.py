@@ -10,12 +10,13 @@ from tests.integration.cli import WAIT, User
 from tests.lab.slurm import Slurm
 from tests.own_lab import own_lab
 from tests.slurm.seen import HOME, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 TELL = (

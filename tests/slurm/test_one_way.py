@@ -9,6 +9,7 @@ import pytest
 
 from tests.lean import training_python
 from tests.slurm.seen import nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Done, User
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 # It outlasts the first look at the nodes' files: a job that has ended well by then is judged by its exit status.

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.cli import CLUSTERDDP
 from tests.lab.system import wait_until
 from tests.slurm.seen import HOME, STEPS, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 SCRIPT = STEPS + 'print("done", flush=True)\n'

@@ -9,13 +9,14 @@ import pytest
 from tests.integration.cli import WAIT, User
 from tests.remedies import remedy, type_line
 from tests.slurm.seen import cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 SPEAK = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.cli import WAIT, User
 from tests.lean import lean_python
 from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Live
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 # Resumes where it was when the notice came; goes on where the file that the test makes is there.

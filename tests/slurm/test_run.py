@@ -11,13 +11,14 @@ from tests.integration.cli import WAIT, User
 from tests.lab.system import wait_until
 from tests.lean import lean_python
 from tests.slurm.seen import HOME, LOST, cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 SPEAK = """

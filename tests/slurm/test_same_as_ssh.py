@@ -10,13 +10,14 @@ import pytest
 from tests.integration.cli import WAIT, User
 from tests.lean import lean_python, training_python
 from tests.slurm.seen import HOME, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 STAY = (

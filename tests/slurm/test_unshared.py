@@ -10,6 +10,7 @@ import pytest
 from tests.integration.cli import WAIT
 from tests.lab.system import wait_until
 from tests.slurm.seen import nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import User
     from tests.lab.slurm import Slurm
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = pytest.mark.torch
 
 STAY = (

@@ -9,6 +9,7 @@ import pytest
 from tests.lab.slurm import Slurm
 from tests.own_lab import own_lab
 from tests.slurm.seen import LOST, STEPS, cancelled_in_the_end, nothing_is_left, thorough, user_of
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.integration.cli import User
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 SCRIPT = STEPS + 'print("done of", os.environ["WORLD_SIZE"], os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)\n'

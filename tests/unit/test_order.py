@@ -27,9 +27,11 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_report_becomes_seconds_by_file_and_the_longest_comes_first(recorded: Path) -> None:
     cases = [("tests.unit.test_long.TestClass", 20), ("tests.unit.test_long", 15), ("tests.test_middle", 9), ("", 99)]
     cases += [("tests.unit.test_quick", 1)]
-    text = "".join(f'<testcase classname="{name}" time="{taken}.1"/>' for name, taken in cases)
-    (recorded / "report.xml").write_text(f"<testsuites><testsuite>{text}</testsuite></testsuites>")
-    order.record(recorded / "report.xml")
+    reports = [recorded / "units.xml", recorded / "others.xml"]
+    for report, its in zip(reports, (cases[:2], cases[2:]), strict=True):
+        text = "".join(f'<testcase classname="{name}" time="{taken}.1"/>' for name, taken in its)
+        report.write_text(f"<testsuites><testsuite>{text}</testsuite></testsuites>")
+    order.record(*reports)
     assert json.loads((recorded / "durations.json").read_text()) == {"unit/test_long.py": 35, "test_middle.py": 9}
     files = ["unit/test_quick.py", "test_middle.py", "unit/test_long.py", "unit/test_new.py", "test_new.py"]
     items: list[Any] = [SimpleNamespace(path=recorded / name) for name in files]

@@ -9,13 +9,14 @@ import pytest
 
 from tests.integration.cli import User
 from tests.wheels_made import make_lean_torch, make_wheel, need_uv, project_with_lock
+from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.lab import Lab
 
-pytest.importorskip("torch", reason="torchrun is part of torch")
+need_torch()
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("lab_left_clean")]
 
 SCRIPT = """
