@@ -4,6 +4,7 @@ import torch
 
 torch._C._c10d_init()
 from torch._C._distributed_c10d import *  # noqa: E402, F403
+from torch.distributed import distributed_c10d  # noqa: E402, F401
 
 
 def is_available() -> bool:
