@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.cli import User, local_processes, used_before, user_of
 from tests.lab.system import wait_until
-from tests.lean import training_python
+from tests.lean import lean_python, training_python
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.torch
 DECLARED, NAMED, INVENTORY, SETUP, ARGUMENT = SECRETS = (
     "declared-secret-1", "named-secret-2", "inventory-secret-3", "setup-secret-4", "argument-secret-5",
 )  # fmt: skip
+# PYTHON becomes the path of one.
 INVENTORY_FILE = f"""
 all:
   hosts:
@@ -33,7 +34,7 @@ all:
     two: {{ansible_connection: local, ansible_host: 127.0.2.2}}
   vars:
     ansible_become_password: {INVENTORY}
-    clusterddp_python: {training_python()}
+    clusterddp_python: PYTHON
     clusterddp_env: {{STORE_PASSWORD: {INVENTORY}}}
     clusterddp_setup: ["export SETUP_KEY={SETUP}"]
 """
@@ -61,12 +62,16 @@ STARTED = ("--secret", "FOO", "--env", f"API_KEY={NAMED}")
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     user = used_before(User(tmp_path))
-    for name, text in {**FILES, "inventory.yaml": INVENTORY_FILE}.items():
+    for name, text in FILES.items():
         user.write(name, text)
-    user.up(user.folder / "inventory.yaml")
     yield user
     user.run("stop", "--all", "--grace", "0")
     wait_until("nothing is left", lambda: not local_processes(str(user.home)))
+
+
+def up(user: User, python: str) -> None:
+    """Have two hosts here, whose workers run on that interpreter."""
+    user.up(user.write("inventory.yaml", INVENTORY_FILE.replace("PYTHON", python)))
 
 
 def texts(path: Path) -> dict[str, str]:
@@ -82,6 +87,7 @@ def assert_no_secret(path: Path) -> None:
 
 
 def test_a_bundle_of_a_hang_has_all_of_it_but_no_secret(user: User) -> None:
+    up(user, training_python())
     started = "--detach", "--name", "night", *STARTED, "hangs.py", "--api-key", ARGUMENT
     run = user.run("run", *started, env={"FOO": DECLARED}).out.strip()
     user.hear(run, "together", times=4)
@@ -111,6 +117,7 @@ def test_a_bundle_of_a_hang_has_all_of_it_but_no_secret(user: User) -> None:
 
 
 def test_a_failed_run_leaves_a_bundle_if_it_was_asked_for(user: User) -> None:
+    up(user, lean_python())
     done = user.run("run", "--bundle", *STARTED, "fails.py", env={"FOO": DECLARED})
     assert done.code == 1
     (path,) = (user.folder / ".clusterddp" / "bundles").iterdir()
@@ -125,7 +132,7 @@ def test_a_failed_run_leaves_a_bundle_if_it_was_asked_for(user: User) -> None:
 
 def test_a_host_that_is_off_is_said_to_be_missing(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(3)
-    user = user_of(lab, tmp_path, FILES, more={"all": {"clusterddp_python": training_python()}})
+    user = user_of(lab, tmp_path, FILES)
     done = user.run("run", *STARTED, "fails.py", env={"FOO": DECLARED})
     lab.host("gpu01").power_off()
     told = user.run("bundle", done.run, "-o", "b.tar.gz")

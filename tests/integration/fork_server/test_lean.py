@@ -71,7 +71,7 @@ def test_it_imports_no_tensors_and_says_the_same_of_itself() -> None:
     subprocess.run([lean_python(), "-c", lacks], check=True)
 
 
-def test_for_training_the_agent_is_lean_and_workers_lack_the_compiler_alone(tmp_path: Path) -> None:
+def test_for_training_the_agent_is_lean_and_workers_lack_what_the_compiler_needs_alone(tmp_path: Path) -> None:
     spool = spool_of(tmp_path, "training", training_python())
     (spool.cwd / "train.py").write_text(STEPS)
     ended = torchrun(spool, "train.py", nproc=2, python=training_python())

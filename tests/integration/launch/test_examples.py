@@ -46,12 +46,13 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
 
 @pytest.fixture(scope="module")
 def two_hosts(lab: Lab, user: User) -> Iterator[Lab]:
-    """The user has done `up` with two hosts of the lab; nothing of ours is left on them in the end."""
-    of_all = {"clusterddp_python": training_python(), "clusterddp_env": ONE_THREAD}
-    lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"], more={"all": of_all})
-    user.up(user.folder / "inventory.yaml")
+    """The user has done `up` with two hosts of the lab, as whose forks workers start; nothing is left in the end."""
+    of_all = {"clusterddp_python": training_python(), "clusterddp_env": ONE_THREAD, "clusterddp_fork_server": None}
+    path = lab.write_inventory(user.folder / "inventory.yaml", hosts=["gpu00", "gpu01"], more={"all": of_all})
+    assert user.run("up", str(path), "--warm", "15m").code == 0
     with nothing_left(lab):
         yield lab
+        assert user.run("down", "--yes").code == 0
 
 
 def good(done: Done) -> Done:
@@ -101,7 +102,7 @@ def kill_worker(host: LabHost, run: str) -> None:
 def test_a_run_goes_on_to_the_bit_after_a_stop_a_lost_disk_and_a_killed_worker(user: User, two_hosts: Lab) -> None:
     # It saves at every step, which takes so long that few are done until the stop arrives.
     words = ("trainer.py", *SMALL, "--epochs", "1000000", "--save-every", "1")
-    with user.start("run", "--max-restarts", "1", *words) as live:
+    with user.start("run", "--no-fork-server", "--max-restarts", "1", *words) as live:
         live.wait_for("seen 80 ")
         kill_worker(two_hosts.host("gpu01"), live.run)
         live.wait_for("of 2 workers, now 2")

@@ -11,7 +11,7 @@ from clusterddp.remote.spool.attention import is_attended
 from clusterddp.remote.spool.layout import Spool
 from tests.integration.cli import CLUSTERDDP, LIMIT, Done, User, local_processes, nothing_left, used_before, user_of
 from tests.lab.system import wait_until
-from tests.lean import training_python
+from tests.lean import lean_python, training_python
 from tests.remedies import remedy, type_line
 from tests.with_torch import need_torch
 
@@ -120,6 +120,7 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
 
 
 def test_an_uncaught_exception_is_looked_at_and_then_fails_the_run(user: User) -> None:
+    user.env["CLUSTERDDP_PYTHON"] = lean_python()
     with user.start("run", "--pdb", "fails.py") as live:
         live.wait_for("rank 1 waits at ZeroDivisionError, fails.py:4 in divide")
         (rank,) = ATTACHES.printed(live.text())
@@ -132,6 +133,7 @@ def test_an_uncaught_exception_is_looked_at_and_then_fails_the_run(user: User) -
 
 
 def test_a_terminal_stops_the_rank_is_alone_and_all_hosts_know_of_it(user: User) -> None:
+    user.env["CLUSTERDDP_PYTHON"] = lean_python()
     run = user.run("run", "--detach", "busy.py").out.strip()
     stop_waits(user, run, 2)
     spools = [Spool(str(path.parent)) for path in user.home.glob(f".clusterddp/runs/{run}/*/*/debug")]
@@ -160,8 +162,7 @@ def test_a_terminal_stops_the_rank_is_alone_and_all_hosts_know_of_it(user: User)
 
 @pytest.fixture(scope="module")
 def on_lab(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    more: dict[str, dict[str, object]] = {"all": {"clusterddp_python": training_python()}}
-    return user_of(lab, tmp_path_factory.mktemp("user"), {"busy.py": BUSY}, more=more)
+    return user_of(lab, tmp_path_factory.mktemp("user"), {"busy.py": BUSY})
 
 
 def test_on_hosts_over_ssh_a_lost_terminal_lets_the_rank_go_on(on_lab: User, lab: Lab) -> None:

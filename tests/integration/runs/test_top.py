@@ -38,6 +38,7 @@ while True:
         print("together", flush=True)
     step += 1
 """
+ONE = ("--limit", "local0", "--nproc-per-node", "2")  # both ranks on one of the nodes
 FILES = {"steps.py": STEPS}
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
@@ -65,37 +66,48 @@ def named(user: User, *words: str) -> dict[str, Any]:
     return found[-1]
 
 
-def test_a_live_run_is_shown_in_each_form_and_its_late_rank_named(user: User) -> None:
-    run = user.run("run", "--detach", "--time-limit", "1h", "--env", "LATE_MS=100", "steps.py").out.strip()
-    user.hear(run, "together", times=2)
-    value = named(user, "--openmetrics", "seen.prom")
+@pytest.fixture(scope="module")
+def on_lab(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
+    return user_of(lab, tmp_path_factory.mktemp("user"), FILES, more={"all": {"clusterddp_python": training_python()}})
+
+
+def test_a_live_run_on_three_hosts_is_shown_in_each_form_and_its_late_rank_named(on_lab: User, lab: Lab) -> None:
+    user = on_lab
+    words = ("--limit", "gpu00,gpu01,gpu02", "--time-limit", "1h", "--env", "LATE_MS=100", "steps.py")
+    with nothing_left(lab):
+        run = user.run("run", "--detach", *words).out.strip()
+        user.hear(run, "together", times=3)
+        value = named(user, run, "--openmetrics", "seen.prom")
+        table = user.run("top", run)
+        with user.start("top", run, "--openmetrics", "seen.prom", terminal=True) as live:
+            live.wait_for("gpu01:0", times=2)
+            live.resize(40)
+            wait_until("it is drawn anew", lambda: live.text().endswith("\x1b[J") and widest(live.text()) <= 40)
+            live.interrupt()
+            assert live.end().code == 0
+        user.run("stop", run, "--grace", "0")
     assert (value["run"], value["state"], value["late"]["kind"], value["late"]["ranks"]) == (
         run, "running", "always", [1],
     )  # fmt: skip
+    assert json.dumps(value["late"]["sentence"]).startswith('"rank 1 (gpu01:0) is late in each step: ')
     assert value["late"]["excess_ms"] > 80
     assert 0 < value["time_left"] < 3600
     ranks = value["ranks"]
-    assert [(rank["rank"], rank["host"], rank["why"]) for rank in ranks] == [(0, "local0", None), (1, "local1", None)]
+    assert [(rank["rank"], rank["host"], rank["why"]) for rank in ranks] == [
+        (number, f"gpu0{number}", None) for number in range(3)
+    ]
     assert all(rank["collectives_per_s"] > 1 and rank["memory"] > 10**7 for rank in ranks)
     assert all(rank["output_age_s"] is not None for rank in ranks)
-    assert [(host["name"], host["error"]) for host in value["hosts"]] == [("local0", None), ("local1", None)]
+    shown = [(host["name"], host["error"]) for host in value["hosts"]]
+    assert shown == [("gpu00", None), ("gpu01", None), ("gpu02", None)]
     assert all(0 <= host["cpu"] <= 1 and host["nics"] for host in value["hosts"])
     metrics = (user.folder / "seen.prom").read_text()
-    assert f'clusterddp_rank_late{{run="{run}",rank="1",host="local1"}} 1\n' in metrics
+    assert f'clusterddp_rank_late{{run="{run}",rank="1",host="gpu01"}} 1\n' in metrics
 
-    table = user.run("top")
     assert table.code == 0
-    assert "rank 1 (local1:0) is late in each step" in table.out
+    assert "rank 1 (gpu01:0) is late in each step" in table.out
     assert "\x1b" not in table.out
 
-    with user.start("top", "--openmetrics", "seen.prom", terminal=True) as live:
-        live.wait_for("local1:0", times=2)
-        live.resize(40)
-        wait_until("it is drawn anew", lambda: live.text().endswith("\x1b[J") and widest(live.text()) <= 40)
-        live.interrupt()
-        assert live.end().code == 0
-
-    user.run("stop", "--grace", "0")
     over = user.run("top", run)
     assert over.code == 0
     assert f"run {run} is not live" in over.out
@@ -120,25 +132,9 @@ def test_without_a_run_hosts_are_shown_and_bad_words_are_one_line(user: User) ->
 
 
 def test_without_the_server_for_traces_it_stays_undecided(user: User) -> None:
-    run = user.run("run", "--detach", "--no-comm-trace", "steps.py").out.strip()
+    run = user.run("run", "--detach", "--no-comm-trace", *ONE, "steps.py").out.strip()
     user.hear(run, "together", times=2)
     value = user.run("top", "--json").json
     assert value["late"]["kind"] == "undecided"
     assert "do not say when they call operations" in value["late"]["sentence"]
     assert all(rank["why"] for rank in value["ranks"])
-
-
-@pytest.fixture(scope="module")
-def on_lab(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> User:
-    return user_of(lab, tmp_path_factory.mktemp("user"), FILES, more={"all": {"clusterddp_python": training_python()}})
-
-
-def test_on_three_hosts_a_slow_loader_is_named(on_lab: User, lab: Lab) -> None:
-    with nothing_left(lab):
-        words = ("--limit", "gpu00,gpu01,gpu02", "--env", "LATE_MS=100", "steps.py")
-        run = on_lab.run("run", "--detach", *words).out.strip()
-        on_lab.hear(run, "together", times=3)
-        value = named(on_lab, run)
-        on_lab.run("stop", run, "--grace", "0")
-    assert (value["late"]["kind"], value["late"]["ranks"]) == ("always", [1])
-    assert json.dumps(value["late"]["sentence"]).startswith('"rank 1 (gpu01:0) is late in each step: ')

@@ -68,6 +68,7 @@ if dist.get_rank() == 1:
 dist.all_reduce(torch.ones(4))
 print("on", flush=True)
 """
+ONE = ("--limit", "local0", "--nproc-per-node", "2")  # both ranks on one of the nodes
 STALL = (
     r"rank 1 \(local1:0\) did not join all_reduce #4 of group default \(float32 \[4\]\): it is at hangs.py:14,"
     r" waiting for a lock or a thread; rank 0 waits at hangs.py:7 since \d+ s"
@@ -113,13 +114,13 @@ def test_workers_that_hang_are_started_again_and_the_run_goes_on(user: User) -> 
 
 
 def test_a_run_that_works_in_silence_is_left_alone(user: User) -> None:
-    done = user.run("run", "--stall", "10s", "--on-stall", "stop", "works.py")
+    done = user.run("run", "--stall", "10s", "--on-stall", "stop", *ONE, "works.py")
     assert (done.code, [one.text for one in done.workers]) == (0, ["on", "on"])
     assert "stalled" not in done.err
 
 
 def test_a_rank_at_a_breakpoint_is_left_alone(user: User) -> None:
-    done = user.run("run", "--stall", "10s", "--on-stall", "stop", "--breakpoint-timeout", "16s", "breaks.py")
+    done = user.run("run", "--stall", "10s", "--on-stall", "stop", "--breakpoint-timeout", "16s", *ONE, "breaks.py")
     assert (done.code, [one.text for one in done.workers].count("on")) == (0, 2)
     assert "stalled" not in done.err
 
