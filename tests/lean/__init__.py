@@ -3,9 +3,9 @@
 Importing all of torch takes 1.3 s of CPU, three times for a run over two hosts, and torchrun needs a quarter of it.
 ``lean_python`` has nothing else, for workers that import no torch; ``training_python`` has it for the agent, and for
 every other process the installed torch without its compiler, which the first DDP model or optimizer step would import
-though nothing is compiled. Rendezvous, agents, stores and restarts are the installed files; what is left out is what
-``torch/`` and ``eager/`` here have in their own words. `tests/integration/fork_server/test_lean.py` holds both to
-the whole.
+though nothing is compiled, and without what the compiler asks of operators. Rendezvous, agents, stores and restarts are
+the installed files; what is left out is what ``torch/`` and ``eager/`` here have in their own words.
+`tests/integration/fork_server/test_lean.py` holds both to the whole.
 """
 
 from __future__ import annotations
