@@ -109,7 +109,7 @@ def _is_json(text: str) -> bool:
         return False
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # deep, where the YAML parser failed before it was seen to be too deep
         return False
     return True
 
