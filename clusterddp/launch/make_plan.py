@@ -75,11 +75,15 @@ class LaunchPlan:
         """Return the names of the secrets that any node needs."""
         return {*self.shared.secrets, *(name for node in self.all_nodes for name in node.secrets)}
 
-    def node_plan(self, position: int) -> NodePlan:
-        """Return the plan of one node or spare, as the host's ``start`` takes it."""
+    @property
+    def common(self) -> NodePlan:
+        """Return what the plans of all nodes have in common; it names all nodes."""
+        return self.shared._replace(peers=tuple(map(Peer.of, self.all_nodes)))
+
+    def node_plan(self, position: int, common: NodePlan | None = None) -> NodePlan:
+        """Return the plan of one node or spare, as the host's ``start`` takes it; ``common`` spares making it anew."""
         node = self.all_nodes[position]
-        return plan_for_node(self.shared, node, position)._replace(
-            peers=tuple(map(Peer.of, self.all_nodes)),
+        return plan_for_node(common or self.common, node, position)._replace(
             store=StorePlan(node.address) if position == 0 else None,
             secrets=tuple(sorted({*self.shared.secrets, *node.secrets})),
             standby=position >= len(self.nodes),
@@ -87,10 +91,11 @@ class LaunchPlan:
 
     def render(self) -> str:
         """Return the plan as commands that could be pasted, one block per host; secrets appear by name only."""
-        return "\n".join(self._render_node(rank) for rank in range(len(self.nodes)))
+        common = self.common
+        return "\n".join(self._render_node(rank, common) for rank in range(len(self.nodes)))
 
-    def _render_node(self, rank: int) -> str:
-        plan, node = self.node_plan(rank), self.nodes[rank]
+    def _render_node(self, rank: int, common: NodePlan) -> str:
+        plan, node = self.node_plan(rank, common), self.nodes[rank]
         values = dict(plan.env)
         if plan.settings.rdzv_backend == STATIC:
             values["PET_NODE_RANK"] = str(rank)

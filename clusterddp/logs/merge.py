@@ -7,10 +7,12 @@ it stopped, so nothing is lost or shown twice.
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 MAX_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
 QUEUE_SIZE = 16  # frames of one host queued for the merge
 BATCH_SIZE = 256  # frames of the past in one batch
+_number = attrgetter("number")
 SILENCE_TIMEOUT = 2.0  # seconds that a silent host's past holds the others back in a follow
 
 
@@ -86,13 +89,12 @@ def brief_backoff(attempt: int, error: ClusterddpError) -> float | None:
 class _HostQueue:
     """The events of one host, between its reading thread and the merge."""
 
-    def __init__(self, host: str, lock: threading.Lock, *, in_past: bool) -> None:
-        self.host = host
+    def __init__(self, host: str, number: int, lock: threading.Lock) -> None:
+        self.host, self.number = host, number
         self.events: deque[Event] = deque()
         self.not_full = threading.Condition(lock)
         self.offsets: dict[str, int] = {}  # the offsets up to which its thread has read, by file
         self.caught_up = False  # the thread has read past lines to their end
-        self.in_past = in_past  # its past lines have not all been taken
         self.done = False  # nothing more will arrive
 
 
@@ -109,7 +111,11 @@ class Merge:
     ) -> None:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._queues = {host: _HostQueue(host, self._lock, in_past=past) for host in hosts}
+        self._queues = {host: _HostQueue(host, number, self._lock) for number, host in enumerate(dict.fromkeys(hosts))}
+        self._open_queues = dict(self._queues)  # those of hosts that have neither ended nor been given up
+        self._filled: set[_HostQueue] = set()  # those with events
+        self._in_past = set(self._queues.values()) if past else set()  # those whose past lines have not all been taken
+        self._heads: list[tuple[int, int, _HostQueue]] = []  # a heap of the past's filled queues, by their next time
         self._open, self._retry, self._follow = open_stream, retry, follow
         self._closed = threading.Event()
         self._bug: BaseException | None = None  # an unexpected error of a reading thread
@@ -137,20 +143,22 @@ class Merge:
     @property
     def done(self) -> bool:
         """Whether every host has ended or was given up, and all its events were returned."""
-        return all(queue.done and not queue.events for queue in self._queues.values())
+        return not self._open_queues and not self._filled
 
     def give_up(self, host: str) -> bool:
         """Stop waiting for a host, but keep what it has sent; return whether it was still being waited for."""
         with self._lock:
             queue = self._queues[host]
-            was_waited_for, queue.done, queue.in_past = not queue.done, True, False
+            was_waited_for = not queue.done
+            self._finish(queue)
+            self._leave_past([queue])
             self._arrived.notify_all()
         return was_waited_for
 
     @property
     def waited_for(self) -> list[str]:
         """The hosts that have neither ended nor been given up."""
-        return [host for host, queue in list(self._queues.items()) if not queue.done]
+        return list(self._open_queues)
 
     def close(self) -> None:
         """Stop reading. A thread blocked on its host ends with the host's connection."""
@@ -159,8 +167,10 @@ class Merge:
         with self._lock:
             for queue in self._queues.values():
                 queue.events.clear()
-                queue.done = True
+                self._finish(queue)
                 queue.not_full.notify()
+            self._filled.clear()
+            self._leave_past(list(self._in_past))
             self._arrived.notify_all()
 
     def batch(self, timeout: float | None = None) -> list[Event]:
@@ -186,26 +196,25 @@ class Merge:
 
     def _wait(self, remaining: float | None) -> None:
         """Wait for an arrival; if a silent host has held back the others for long enough, let them pass."""
-        if not (self._follow and any(queue.in_past for queue in self._queues.values())):
+        if not (self._follow and self._in_past):
             self._arrived.wait(remaining)
             return
         silence_left = self._last_taken + SILENCE_TIMEOUT - time.monotonic()
         if silence_left > 0:
             self._arrived.wait(silence_left if remaining is None else min(silence_left, remaining))
             return
-        for queue in self._queues.values():
-            queue.in_past = queue.in_past and bool(queue.events)
+        self._leave_past([queue for queue in self._in_past if not queue.events])
         self._last_taken = time.monotonic()
 
     def _collect(self) -> list[Event]:
         """Take the events that are due: past frames by time, as long as every host with past lines has a next one."""
         events: list[Event] = []
-        past = [queue for queue in self._queues.values() if queue.in_past]
-        while past and len(events) < BATCH_SIZE and all(queue.events for queue in past):
-            queue = min(past, key=_next_time)
+        while self._in_past and len(events) < BATCH_SIZE and len(self._heads) == len(self._in_past):
+            queue = heapq.heappop(self._heads)[2]
             events.append(self._pop(queue))
-            past = [queue for queue in past if queue.in_past]
-        for queue in self._queues.values() if not past else ():
+            if queue in self._in_past and queue.events:
+                heapq.heappush(self._heads, (_next_time(queue), queue.number, queue))
+        for queue in sorted(self._filled, key=_number) if not self._in_past else ():
             while queue.events:
                 events.append(self._pop(queue))
         if events:
@@ -215,9 +224,11 @@ class Merge:
     def _pop(self, queue: _HostQueue) -> Event:
         """Take a host's next event, and update what it changes in the merge."""
         event = queue.events.popleft()
+        if not queue.events:
+            self._filled.discard(queue)
         queue.not_full.notify()
         if not isinstance(event, FrameArrived) or isinstance(event.frame, CaughtUp):
-            queue.in_past = False
+            self._in_past.discard(queue)
         if isinstance(event, StreamBroken) and event.retry is not None:
             self.broken.add(queue.host)
         else:
@@ -226,6 +237,17 @@ class Merge:
             self.ended[queue.host] = event.ended
             self.something_ended.set()
         return event
+
+    def _finish(self, queue: _HostQueue) -> None:
+        """Note that nothing more will arrive from a host."""
+        queue.done = True
+        self._open_queues.pop(queue.host, None)
+
+    def _leave_past(self, queues: Iterable[_HostQueue]) -> None:
+        """Let the others' lines pass those of these hosts."""
+        self._in_past.difference_update(queues)
+        self._heads = [head for head in self._heads if head[2] in self._in_past]
+        heapq.heapify(self._heads)
 
     def _advance_offsets(self) -> None:
         """Move ``offsets`` past the last batch, which was shown."""
@@ -253,7 +275,8 @@ class Merge:
                     return
         except BaseException as bug:  # noqa: BLE001 - raised again in the thread that shows
             with self._lock:
-                self._bug, queue.done = bug, True
+                self._bug = bug
+                self._finish(queue)
                 self._arrived.notify()
 
     def _read_once(self, queue: _HostQueue) -> tuple[ClusterddpError | None, bool]:
@@ -289,7 +312,11 @@ class Merge:
             if queue.done:  # given up
                 return False
             queue.events.append(event)
-            queue.done = done
+            self._filled.add(queue)
+            if queue in self._in_past and len(queue.events) == 1:
+                heapq.heappush(self._heads, (_next_time(queue), queue.number, queue))
+            if done:
+                self._finish(queue)
             self._arrived.notify()
         return True
 

@@ -16,6 +16,7 @@ from clusterddp.remote.shared.verdict.status_reply import (
     read_nodes,
     split_damaged,
 )
+from clusterddp.runs.common_fields import CommonFields, restored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ class Wanted:
     brief: bool = False
 
 
+COMMON = CommonFields()  # of all hosts: values are found by their digests alone
 ALL, BRIEF = Wanted(), Wanted(brief=True)
 # A login host reports all nodes, and each of 1,000 nodes lists all others: a million names of 100 bytes each.
 # A host that is not asked for a certain run reports all runs that it keeps: thousands in a month.
@@ -48,6 +50,7 @@ def query_nodes(
     With ``shared``, the host also reports nodes of other hosts whose files it sees; otherwise only its own. Raises
     HelperError if the answer is damaged, or is about another host or run; UnreachableError if the connection broke.
     """
+    common = COMMON.snapshot()
     previous: Answers = host.memory.get(("runs", run, wanted), NO_ANSWERS)  # what the host need not send again
     request = StatusRequest(
         hosts=None if shared else (host.name,),
@@ -56,13 +59,15 @@ def query_nodes(
         project=wanted.project,
         brief=wanted.brief,
         known=previous.digests if run else None,  # a list of all runs is requested only once
+        common=tuple(common),
     )
     limit, most = (_MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY) if shared or not run else (DEFAULT_LIMIT, MAX_CACHED)
     answer = host.call("runs", to_fields(request), limit=limit)
     try:
         reports, host.memory["runs", run, wanted] = previous.whole(answer, most)
-        valid, damaged = split_damaged(reports)
+        valid, damaged = split_damaged(restored(reports, common))
         nodes = read_nodes(valid, None if shared else host.name, run)
+        COMMON.learn(answer, nodes)
     except ValueError as error:
         raise HelperError(host.name, f"what it tells of runs is damaged: {error}") from error
     for reason in damaged:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from clusterddp.errors import ClusterddpError, HostError, UnreachableError
 from clusterddp.hosts.fanout import MAX_AT_ONCE
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken
+from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken, StreamEnded
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.shell.command_records import ExecInput
 from clusterddp.shell.command import Command, Executed, end_frame, output_frame, read_end, unreached
@@ -108,9 +108,8 @@ class Execution:
             for event in events:
                 if isinstance(event, StreamBroken):
                     self.results[event.host] = unreached(event.host, str(event.error))
-            for name, answer in self._merge.ended.items():
-                if name not in self.results:
-                    self.results[name] = read_end(name, answer)
+                elif isinstance(event, StreamEnded) and event.host not in self.results:
+                    self.results[event.host] = read_end(event.host, event.ended)
             yield events
             if not events and self._merge.done:
                 return

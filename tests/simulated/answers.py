@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import platform
 import re
+import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.remote.shared.probes.network_records import DialResult, Listening
 from clusterddp.remote.shared.run.stop_records import NodeProof, stop_answer
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.supervisor.start_records import CommittedNode, StartedNode
-from tests.simulated.faults import address_of, number_of
+from tests.simulated.faults import address_of, name_of, number_of
 from tests.simulated.run_parts import NodeText, RunPart
 from tests.simulated.template import Piece, result
 
@@ -66,7 +67,12 @@ class Hosts:
         own = self._own.get(question.operation)
         if own is not None:
             return own(question)
-        return self._template.ask(question.operation, question.args, question.data)
+        return self._ask(question)
+
+    def _ask(self, question: Question) -> list[Piece]:
+        """What the helper answers; that a host is told its own name makes no other question of it."""
+        args = json.loads(json.dumps(question.args).replace(f'"{question.host}"', f'"{name_of(0)}"'))
+        return self._template.ask(question.operation, args, question.data)
 
     def _facts(self, question: Question) -> list[Piece]:
         facts = dict(self._template.value("facts", question.args))
@@ -78,7 +84,7 @@ class Hosts:
         return [result({**facts, "hostname": question.host, "ssh_address": address, "boot": boot})]
 
     def _exec(self, question: Question) -> list[Piece]:
-        pieces = self._template.ask("exec", question.args, question.data)
+        pieces = self._ask(question)
         ours = re.compile(rb"\b" + re.escape(platform.node().encode()) + rb"\b")
         return [Piece(header, ours.sub(question.host.encode(), body)) for header, body in pieces]
 
@@ -92,14 +98,15 @@ class Hosts:
         return [self._template.once(("dial", count), lambda: result([answer] * count))]
 
     def _start(self, question: Question) -> list[Piece]:
-        order = json.loads(question.data)
-        run = order["plan"]["run"]
+        size = question.args["shared"]
+        shared, own = question.data[:size], json.loads(question.data[size:])["plan"]
+        common = self._template.once(("shared", shared), lambda: json.loads(zlib.decompress(shared)))
+        run = common["run"]
         if run not in self._runs:
-            self._runs[run] = RunPart(self._template.state, order)
+            self._runs[run] = RunPart(self._template.state, {**common, **own})
             self._template.forget()
-        plan = order["plan"]
-        spool = self._runs[run].spool_of(question.host, plan["node_rank"])
-        store = STORE_PORT if plan["store"] else 0
+        spool = self._runs[run].spool_of(question.host, own.get("node_rank", 0))
+        store = STORE_PORT if own.get("store") else 0
         return [result(to_fields(StartedNode(started=True, spool=spool, store=store, control=CONTROL_PORT)))]
 
     def _commit(self, question: Question) -> list[Piece]:
@@ -130,7 +137,9 @@ class Hosts:
         texts = []
         for run, node in nodes:
             part = self._runs[run]
-            texts.append(node.of(question.host, part.plan.nproc, part.spool_of(question.host, number_of(question.host))))
+            texts.append(
+                node.of(question.host, part.plan.nproc, part.spool_of(question.host, number_of(question.host)))
+            )
         return [Piece({"kind": "end"}, ("[" + ", ".join(texts) + "]").encode())]
 
     def _tail(self, question: Question) -> list[Piece]:

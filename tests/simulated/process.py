@@ -121,6 +121,9 @@ class Connection:
         except HelperError as error:
             self._write(encode({"id": ident, "kind": "error", "message": error.message, "remedy": error.remedy}))
             return
+        except Exception as error:  # noqa: BLE001 - a bug here must not look like a silent host
+            self._write(encode({"id": ident, "kind": "error", "message": f"simulated host: {error!r}"}))
+            return
         for piece in pieces:
             await self._send(ident, request, piece, fault)
         if request.operation not in OPEN_ENDED:

@@ -18,6 +18,7 @@ from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import EndedPart, end_of
 from clusterddp.remote.shared.verdict.failures import Evidence
 from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.supervisor.status_operation import MANY_TELL
 from tests.simulated.faults import number_of
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ PIDS = 4000  # from which on processes of the run are numbered
 
 
 class RunPart:
-    """A run as all its hosts have it; ``order`` is what the first host was started with."""
+    """A run as all its hosts have it; ``plan`` is that of the first host."""
 
-    def __init__(self, state: str, order: Mapping[str, Any]) -> None:
-        self.plan = read_plan(order["plan"])
+    def __init__(self, state: str, plan: Mapping[str, Any]) -> None:
+        self.plan = read_plan(plan)
         self.spool = Spool.of(state, self.plan.run, self.plan.attempt, self.plan.node)
         self.ready = Ready()
         self.stopped = False
@@ -101,7 +102,7 @@ class RunPart:
 class NodeText:
     """The JSON text of a node's report, into which hosts put their own names and ranks."""
 
-    OWN = ("host", "node_rank", "spool", "events")
+    OWN = ("host", "node_rank", "spool", "events", "peers")
 
     def __init__(self, node: Mapping[str, Any]) -> None:
         self._own = {name: node[name] for name in self.OWN if name in node}
@@ -114,6 +115,8 @@ class NodeText:
         own = {**self._own, "host": host, "node_rank": number, "spool": spool}
         if "events" in own:
             own["events"] = [_event(event, number, nproc) for event in own["events"]]
+        if own.get("peers") and number >= MANY_TELL:
+            own["peers"] = {**own["peers"], "nodes": {}}
         return json.dumps(own)[:-1] + ", " + self._shared
 
 

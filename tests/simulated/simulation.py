@@ -92,7 +92,7 @@ class Simulation:
     def clusterddp(self, *words: str, cwd: Path, limits: str = "", env: Mapping[str, str] | None = None) -> Done:
         """Run one command to its end; ``limits``: a line of shell before it, such as ``ulimit -n 64``."""
         self._take_counts()
-        argv = [sys.executable, "-m", "tests.simulated.operator", self._socket, *words]
+        argv = [sys.executable, *(os.environ.get('SIMPROF','-m tests.simulated.operator').split()), self._socket, *words]
         if limits:
             argv = ["sh", "-c", f'{limits}; exec "$@"', "sh", *argv]
         env = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets as random
+import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.ask import ask, reading_answer
@@ -19,12 +20,11 @@ from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.run.stop_records import StopAnswer, StopRequest
-from clusterddp.remote.shared.schema.record import read_record, to_fields
+from clusterddp.remote.shared.schema.record import read_record, to_fields, to_plain
 from clusterddp.remote.shared.supervisor.start_records import (
-    CommitRequest,
     CommittedNode,
     StartedNode,
-    StartOrder,
+    StartRequest,
     WebhookOrder,
 )
 from clusterddp.runs import local_cache, proof
@@ -176,9 +176,11 @@ def launch(
     host could not start; nothing is left running on those that answer.
     """
     key = random.token_hex(32)  # the key of run control; it is sent inside SSH only
-    nodes = {host.name: plan.node_plan(position) for position, host in enumerate(hosts)}
+    common = plan.common
+    nodes = {host.name: plan.node_plan(position, common) for position, host in enumerate(hosts)}
+    shared = SharedPlan.of(common)
     try:
-        started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook)))
+        started = values(each(hosts, lambda host: start_node(host, nodes[host.name], secrets, key, webhook, shared)))
         answers = dict(zip(nodes, started, strict=True))
         spools = {name: answer.spool for name, answer in answers.items()}
         pairs = zip(plan.all_nodes, answers.values(), strict=True)
@@ -213,27 +215,62 @@ def _webhook_notices(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[
         yield f"--notify: no way out from {hosts} ({why}): told from here, while this follows the run"
 
 
+class SharedPlan(NamedTuple):
+    """What the plans of all nodes have in common, packed once for all of them."""
+
+    plan: NodePlan
+    packed: bytes
+
+    @classmethod
+    def of(cls, plan: NodePlan) -> SharedPlan:
+        """Pack a plan without the fields that each node has for itself."""
+        return cls(plan, zlib.compress(json.dumps(to_fields(plan)).encode()))
+
+    def rest_of(self, plan: NodePlan) -> dict[str, Any]:
+        """Return the fields in which a node's plan differs."""
+        names = [name for name in plan._fields if getattr(plan, name) is not getattr(self.plan, name)]
+        return {name: to_plain(getattr(plan, name)) for name in names}
+
+
 def start_node(
-    host: Host, plan: NodePlan, secrets: Mapping[str, str], key: str, webhook: Webhook | None = None
+    host: Host,
+    plan: NodePlan,
+    secrets: Mapping[str, str],
+    key: str,
+    webhook: Webhook | None = None,
+    shared: SharedPlan | None = None,
 ) -> StartedNode:
     """Start one node's supervisor, which waits for ``commit``; as ``start_node`` of remote/supervisor/start.py.
 
     It gets the values of the secrets that its plan names. The answer's ``unreachable`` says why the host cannot reach
-    ``webhook``; empty if it can.
+    ``webhook``; empty if it can. ``shared`` is part of the plan.
     """
     mine = {name: secrets[name] for name in plan.secrets}
     hook = WebhookOrder(url=webhook.url, silence=webhook.silence) if webhook else None
-    order = StartOrder(plan=plan, secrets=mine, key=key, webhook=hook)
-    answer = host.upload("start", {}, [json.dumps(to_fields(order)).encode()], timeout=START_TIMEOUT)
+    order = {
+        "plan": shared.rest_of(plan) if shared else to_fields(plan),
+        "secrets": mine,
+        "key": key,
+        "webhook": to_fields(hook) if hook else None,
+    }
+    packed = shared.packed if shared else b""
+    request = StartRequest(shared=len(packed))
+    data = [packed, json.dumps(order).encode()]
+    answer = host.upload("start", to_fields(request), data, timeout=START_TIMEOUT)
     with reading_answer(host.name):
         return read_record(StartedNode, answer, "node")
 
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
     """Let the agents start; raises HostError if a host's supervisor has already ended."""
-    requests = {name: CommitRequest(spool=spool, ready=ready) for name, spool in spools.items()}
-    outcomes = each(hosts, lambda host: ask(host, "commit", requests[host.name], CommittedNode, timeout=30))
-    for host, node in zip(hosts, values(outcomes), strict=True):
+    plain = to_fields(ready)  # it names all nodes
+
+    def commit(host: Host) -> CommittedNode:
+        answer = host.call("commit", {"spool": spools[host.name], "ready": plain}, timeout=30)
+        with reading_answer(host.name):
+            return read_record(CommittedNode, answer, "answer")
+
+    for host, node in zip(hosts, values(each(hosts, commit)), strict=True):
         if not node.alive:
             reason = (node.exit and node.exit.reason) or "it left no record"
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")

@@ -9,10 +9,16 @@ from ..processes import terminate
 from ..shared.run.event_schema import STALLED_EVENT, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
+from ..shared.run.spool_records import PeersRecord
 from ..shared.schema.record import to_fields
 from ..shared.verdict.node_end import end_of, fit
 from ..shared.verdict.node_report import NodeReport, to_json
-from ..shared.verdict.status_reply import DamagedNode, StatusRequest, without_known_fields
+from ..shared.verdict.status_reply import (
+    DamagedNode,
+    StatusRequest,
+    without_common_fields,
+    without_known_fields,
+)
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.worker_traces import evidence
 from ..system.bootstrap import Refused
@@ -25,6 +31,8 @@ TOLD_EVENTS = (
     "carried",
     STALLED_EVENT,
 )  # in a brief report
+MAX_TOLD_BY_ALL = 32  # nodes of a run of which each tells what it knows of all others
+MANY_TELL = 3  # nodes that tell that in a larger run, the first ones, besides the leader
 
 
 def runs(request: Request) -> List[Dict[str, Any]]:
@@ -42,7 +50,7 @@ def runs(request: Request) -> List[Dict[str, Any]]:
         try:
             plan = spool.maybe_plan()
             if plan and _is_asked_for(spool, plan, asked):
-                answer = to_json(describe(spool, plan, brief=asked.brief))
+                answer = without_common_fields(to_json(describe(spool, plan, brief=asked.brief)), asked.common)
                 replies.append(answer if known is None else without_known_fields(answer, known.get(spool.folder) or {}))
         except Refused as damaged:
             replies.append(to_fields(DamagedNode(spool.run, spool.host, str(damaged))))
@@ -79,7 +87,7 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
         last_output=last_output(spool),
         verdict=verdict,
         concluding=bool(alive and exit_record and not exit_record.pending and not verdict),
-        peers=spool.peers() if alive else None,
+        peers=_told_peers(spool.peers(), plan) if alive else None,
     )
     if report.state == RunState.LOST:
         report = report._replace(rebooted=rebooted(spool))
@@ -93,6 +101,14 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
     if not exit_record or exit_record.state != RunState.SUCCEEDED or _has_restarts(events):
         report = _with_evidence(report, spool)
     return report
+
+
+def _told_peers(known: Optional[PeersRecord], plan: NodePlan) -> Optional[PeersRecord]:
+    """What a node says of the others: of many, only a few nodes tell each one's state, or all would tell of all."""
+    if known is None:
+        return None
+    tells = len(known.nodes) <= MAX_TOLD_BY_ALL or plan.host == known.leader or plan.member < MANY_TELL
+    return known._replace(nodes=known.nodes if tells else {}, addresses=())
 
 
 def _with_evidence(report: NodeReport, spool: Spool) -> NodeReport:
@@ -120,7 +136,7 @@ def _brief(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
         record=report.record._replace(gpus={}),
         events=(*started[-1:], *output),
         verdict=verdict.brief() if verdict else None,
-        peers=peers._replace(nodes={}, addresses=()) if peers else None,
+        peers=peers._replace(nodes={}) if peers else None,
         joined=_agents_connected(spool) if not report.exit and plan.store else None,
         end=end,
     )

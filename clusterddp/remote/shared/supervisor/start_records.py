@@ -30,6 +30,14 @@ class WebhookOrder(NamedTuple):
 
 
 @record
+class StartRequest(NamedTuple):
+    """What comes before a ``StartOrder`` in the operator's data."""
+
+    # bytes of compressed JSON: what the plans of all nodes have in common, which the order's plan leaves out
+    shared: int = field(Fields.number, default=0)
+
+
+@record
 class StartOrder(NamedTuple):
     """What a node is started with; it is sent as data, since it may be large and holds secrets."""
 

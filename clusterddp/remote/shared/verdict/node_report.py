@@ -4,7 +4,7 @@ Who a node is must be right. An event, a worker's error, a verdict or the state 
 missing, like one that was torn on the host's own disk.
 """
 
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type, TypeVar
 
 from ..logs.log_frames import MAX_ATTEMPT, RUN
 from ..run.event_schema import NodeEvent, event_json, maybe_event
@@ -36,6 +36,16 @@ def _unless_damaged(read: Callable[[Fields, str], T]) -> "Reader[Optional[T]]":
     return read_or_none
 
 
+def _or_read_before(kind: Type[T], read: Callable[[Fields, str], Any]) -> Reader[Any]:
+    """The reader of a field that may hold the record itself: the operator has read it from another node's answer."""
+
+    def read_unless_done(fields: Fields, name: str) -> Any:
+        value = fields.anything(name)
+        return value if type(value) is kind else read(fields, name)
+
+    return read_unless_done
+
+
 def _events(fields: Fields, name: str) -> Tuple[NodeEvent, ...]:
     return tuple(event for event in map(maybe_event, fields.array(name)) if event is not None)
 
@@ -49,7 +59,7 @@ class NodeReport(NamedTuple):
     host: str = field(Fields.filename)
     node_rank: int = field(_up_to(MAX_LENGTH))
     spool: str = field(checked(lambda path: path.startswith("/") and path.isprintable(), "an absolute path"))
-    record: RunRecord = field(nested(RunRecord))
+    record: RunRecord = field(_or_read_before(RunRecord, nested(RunRecord)))
     state: str = field(Fields.text)
     events: Tuple[NodeEvent, ...] = field(_events)
     clock_offset_ns: int = field(Fields.integer)  # of the host's clock from the operator's
@@ -58,7 +68,9 @@ class NodeReport(NamedTuple):
     standby: bool = nullable(Fields.flag, default=False)  # a spare
     exit: Optional[ExitRecord] = field(maybe(nested(ExitRecord)), default=None)
     last_output: Optional[int] = field(Fields.maybe_number, default=None)  # when a worker printed last
-    verdict: Optional[VerdictRecord] = field(_unless_damaged(nested(VerdictRecord)), default=None)
+    verdict: Optional[VerdictRecord] = field(
+        _or_read_before(VerdictRecord, _unless_damaged(nested(VerdictRecord))), default=None
+    )
     concluding: bool = nullable(Fields.flag, default=False)  # it has ended, and agrees with the others on the verdict
     rebooted: bool = nullable(Fields.flag, default=False)  # why it is lost
     peers: Optional[PeersRecord] = field(_unless_damaged(nested(PeersRecord)), default=None)

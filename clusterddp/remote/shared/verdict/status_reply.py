@@ -1,10 +1,11 @@
 """What the operation ``runs`` is asked, and the check of a host's reply: only its own nodes, in valid fields.
 
-Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then.
+Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then. Who
+asks many hosts says what it has from others: a run's record and verdict are the same on all of its nodes, and name them.
 """
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..logs.log_frames import RUN
 from ..schema.fields import Fields
@@ -13,6 +14,9 @@ from ..schema.record import MAX_LENGTH, by_key, checked, field, maybe, record, r
 from .node_report import NodeReport
 
 MIN_LONG_FIELD = 256  # characters of JSON from which a field gets a digest and is left out while unchanged
+COMMON_FIELDS = ("record", "verdict")  # of a node's report: those that are the same on all nodes of a run
+MIN_COMMON_FIELD = 4096  # characters of JSON from which such a field need not be sent by every node
+MAX_COMMON_FIELD = 1 << 20  # characters of JSON up to which the operator keeps one for the other nodes
 MAX_CACHED = 16 << 20  # characters of JSON kept per host: about the size of the largest answer
 
 
@@ -27,6 +31,7 @@ class StatusRequest(NamedTuple):
     brief: bool = field(Fields.flag, default=False)  # for a list and a verdict alone
     # of each node's long fields that the operator has, the digests, by spool: equal ones are left out
     known: Optional[Mapping[str, Mapping[str, str]]] = field(maybe(by_key(by_key(Fields.text))), default=None)
+    common: Tuple[str, ...] = field(Fields.texts, default=())  # digests of COMMON_FIELDS that the operator has
 
 
 @record
@@ -57,6 +62,28 @@ def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
         else:
             whole.append(answer[number])
     return whole, notices
+
+
+def common_digest(value: Any) -> Optional[str]:
+    """The digest of the value of one of COMMON_FIELDS; None if every node sends it, whatever the others have sent."""
+    import hashlib  # loads OpenSSL
+
+    text = json.dumps(value, sort_keys=True)
+    is_kept = MIN_COMMON_FIELD <= len(text) <= MAX_COMMON_FIELD
+    return hashlib.sha256(text.encode()).hexdigest() if is_kept else None
+
+
+def without_common_fields(node: Mapping[str, Any], known: Collection[str]) -> Dict[str, Any]:
+    """Make a host's answer: a node without those of COMMON_FIELDS whose digests are ``known`` to the client.
+
+    Their digests are in ``common``, by name.
+    """
+    answer = dict(node)
+    digests = {name: common_digest(node[name]) for name in COMMON_FIELDS if node.get(name)} if known else {}
+    left_out = {name: digest for name, digest in digests.items() if digest in known}
+    for name in left_out:
+        del answer[name]
+    return dict(answer, common=left_out) if left_out else answer
 
 
 def without_known_fields(node: Mapping[str, Any], known: Mapping[str, str]) -> Dict[str, Any]:
