@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
 
 MESSAGE_PREFIX = "clusterddp: "  # begins every line that we print on stderr
+MAX_PROOFS = 32  # hosts whose proofs of a stop are shown one by one
 _ERASE_LINE = "\r\x1b[K"
 
 _ASCII = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
@@ -94,12 +95,17 @@ def writer(
 
 
 def report_proofs(run: str, proofs: list[Proof]) -> int:
-    """Print each host's proof of a stop; return 0 if every host is proved empty, else 1."""
+    """Print the hosts' proofs of a stop, of many hosts equal ones once; return 0 if all are proved empty, else 1."""
+    told: dict[str, list[str]] = {}
     for proof in proofs:
         if proof.error:
             say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
-        else:
+        elif len(proofs) <= MAX_PROOFS:
             say(f"{run}: {proof.host}: {proof.summary}")
+        else:
+            told.setdefault(proof.summary, []).append(proof.host)
+    for summary, hosts in told.items():
+        say(f"{run}: {folded_names(hosts)}: {summary}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
+from clusterddp.hosts.file_limit import make_room
 from clusterddp.hosts.inquiry import Inquiry
 from clusterddp.hosts.via_job_step import ThroughHost
 
@@ -76,6 +77,7 @@ class Connections:
         ``on_open`` is called with each, in its own thread; ``writes`` is as in ``open``.
         """
         hosts = list(entries)
+        make_room(hosts)
         notices_before = len(self._connector.notices)
         count = itertools.count(1)
         progress(f"connecting 0/{len(hosts)}")

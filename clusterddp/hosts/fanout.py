@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from clusterddp.errors import ClusterddpError, HostsError
+from clusterddp.hosts.file_limit import make_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -80,6 +81,7 @@ class HostGroup:
 
     def each(self, work: Callable[[Host], T]) -> list[Outcome[T]]:
         """Call ``work`` for every host, connected, in a bounded pool; outcomes in the hosts' order."""
+        make_room(self.entries)
         return each(self.entries, lambda entry: work(self.connect(entry)))
 
     def only(self, names: Collection[str]) -> HostGroup:

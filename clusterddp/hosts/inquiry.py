@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.errors import ClusterddpError, UnreachableError
@@ -40,6 +41,7 @@ class Inquiry:
         todo = list(items)
         found: dict[str, Outcome[T]] = {}
         bugs: list[Exception] = []
+        answered: deque[str] = deque()
 
         def ask(item: Any) -> None:
             with self._record_question(item.name):
@@ -49,11 +51,13 @@ class Inquiry:
                     found[item.name] = Outcome(name=item.name, error=error)
                 except Exception as bug:  # noqa: BLE001 - raised again in the caller's thread
                     bugs.append(bug)
+                    answered.extend(one.name for one in todo)  # nobody need be waited for
+                answered.append(item.name)
 
         asked = [item for item in todo if not self._is_stuck(item.name, patience)]
         for item in asked:
             threading.Thread(target=ask, args=(item,), name=f"ask {item.name}", daemon=True).start()
-        self._wait([item.name for item in asked], lambda name: name in found or bool(bugs), patience)
+        self._wait({item.name for item in asked}, answered, patience)
         if bugs:
             raise bugs[0]
         answers = dict(found)
@@ -71,13 +75,14 @@ class Inquiry:
         if host is not None and not host.lost:
             host.send_ping()
 
-    def _wait(self, names: Iterable[str], is_done: Callable[[str], bool], patience: float) -> None:
-        """Wait until each of these hosts is done, or has been silent for too long."""
+    def _wait(self, waited: set[str], answered: deque[str], patience: float) -> None:
+        """Wait until each of these hosts has answered (``answered`` grows), or has been silent for too long."""
         began = time.monotonic()
-        waited, pinged = set(names), False
+        pinged = False
         while True:
             with self._changed:
-                waited -= {name for name in waited if is_done(name)}
+                while answered:
+                    waited.discard(answered.popleft())
                 passed = time.monotonic() - began
                 if passed > MAX_PATIENCES * patience or all(self.silence(name, began) > patience for name in waited):
                     return

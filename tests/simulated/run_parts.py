@@ -7,6 +7,8 @@ ranks and pids into it.
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.logs.time_index import IndexWriter
@@ -14,16 +16,15 @@ from clusterddp.remote.shared.run.event_schema import WORKER_STARTED
 from clusterddp.remote.shared.run.plan import read_plan
 from clusterddp.remote.shared.run.spool_records import ExitRecord, PeersRecord, PeerStatus, Ready, read_ready
 from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.remote.shared.verdict.failures import Evidence
 from clusterddp.remote.shared.verdict.judge import judge
 from clusterddp.remote.shared.verdict.node_end import EndedPart, end_of
-from clusterddp.remote.shared.verdict.failures import Evidence
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor.status_operation import MANY_TELL
 from tests.simulated.faults import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 PIDS = 4000  # from which on processes of the run are numbered
 
@@ -37,7 +38,7 @@ class RunPart:
         self.ready = Ready()
         self.stopped = False
         for folder in ("logs", "errors"):
-            _folder(self.spool.path(folder))
+            Path(self.spool.path(folder)).mkdir(mode=0o700, parents=True)
         self.spool.write_plan(self.plan)
         self.spool.take_lock()
         self.spool.write_supervisor()
@@ -77,10 +78,8 @@ class RunPart:
         index = IndexWriter(self.spool.logs)
         for local_rank in range(self.plan.nproc):
             text = "".join(f"step {number}\n" for number in range(lines))
-            (path := self.spool.path("logs", f"0.{local_rank}.out"))
-            with open(path, "a", encoding="utf-8") as stream:
-                stream.write(text)
-        index.poll()
+            Path(self.spool.path("logs", f"0.{local_rank}.out")).write_text(text, encoding="utf-8")
+        index.poll(time.time_ns())
 
     def stop(self, reason: str) -> None:
         """End it as a stop does: every node's exit, and the leader's verdict on all nodes."""
@@ -125,9 +124,3 @@ def _event(event: Mapping[str, Any], number: int, nproc: int) -> Mapping[str, An
     if event["event"] != WORKER_STARTED:
         return event
     return {**event, "rank": number * nproc + event["local_rank"], "group_rank": number}
-
-
-def _folder(path: str) -> None:
-    import os
-
-    os.makedirs(path, mode=0o700)

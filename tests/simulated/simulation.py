@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from typing_extensions import Self
+
     from tests.simulated.faults import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +59,7 @@ class Simulation:
         self.folder = Path(self._folder.name)
         self._socket = str(self.folder / "hosts.sock")
 
-    def __enter__(self) -> Simulation:
+    def __enter__(self) -> Self:
         self.inventory = self.folder / "inventory.yaml"
         self.inventory.write_text(self._inventory_text())
         settings = {
@@ -92,7 +94,13 @@ class Simulation:
     def clusterddp(self, *words: str, cwd: Path, limits: str = "", env: Mapping[str, str] | None = None) -> Done:
         """Run one command to its end; ``limits``: a line of shell before it, such as ``ulimit -n 64``."""
         self._take_counts()
-        argv = [sys.executable, *(os.environ.get('SIMPROF','-m tests.simulated.operator').split()), self._socket, *words]
+        argv = [
+            sys.executable,
+            "-m",
+            "tests.simulated.operator",
+            self._socket,
+            *words,
+        ]
         if limits:
             argv = ["sh", "-c", f'{limits}; exec "$@"', "sh", *argv]
         env = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
@@ -102,9 +110,9 @@ class Simulation:
             _, status, used = os.wait4(process.pid, 0)
             seconds = time.monotonic() - began
             process.returncode = os.waitstatus_to_exitcode(status)
-            texts = [_text(stream) for stream in (out, err)]
+            printed, said = _text(out), _text(err)
         cpu, memory = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
-        return Done(process.returncode, *texts, seconds, cpu, memory, self._take_counts())
+        return Done(process.returncode, printed, said, seconds, cpu, memory, self._take_counts())
 
     def _take_counts(self) -> dict[str, int]:
         """Bytes and requests since the last time."""

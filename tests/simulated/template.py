@@ -50,7 +50,9 @@ class Template:
 
     def ask(self, operation: str, args: Mapping[str, Any], data: bytes = b"") -> list[Piece]:
         """Its answer; the same question is not put again. Raises HelperError as the helper refuses."""
-        return self.once((operation, json.dumps(args, sort_keys=True), data), lambda: self.put(operation, args, data))
+        key = operation, json.dumps(args, sort_keys=True), data
+        pieces: list[Piece] = self.once(key, lambda: self.put(operation, args, data))
+        return pieces
 
     def value(self, operation: str, args: Mapping[str, Any]) -> Any:
         """The JSON value of its answer."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clusterddp.errors import ClusterddpError, HelperError, UsageError
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.hosts.fanout import Outcome, each, values
+from clusterddp.hosts.file_limit import make_room
 from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.run.spool_records import Ready
@@ -98,6 +99,7 @@ class Ssh:
     ) -> list[Outcome[Reports]]:
         """Ask each host for the nodes of a run, or of all runs, that it keeps."""
         own_entries = [entry for entry in entries if entry.launcher == NAME]
+        make_room(own_entries)
 
         def ask(entry: HostEntry) -> list[NodeReport]:
             return query_nodes(site.host(entry.name), run, site.notify, wanted)

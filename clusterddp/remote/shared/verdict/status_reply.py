@@ -1,7 +1,8 @@
 """What the operation ``runs`` is asked, and the check of a host's reply: only its own nodes, in valid fields.
 
 Who asks again, as `wait` does twice a second, says which long fields it has; what is the same is left out then. Who
-asks many hosts says what it has from others: a run's record and verdict are the same on all of its nodes, and name them.
+asks many hosts says what it has from others: a run's record and verdict are the same on all of its nodes, which both
+of them name.
 """
 
 import json
