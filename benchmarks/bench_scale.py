@@ -107,7 +107,8 @@ def exponent(by_size: Mapping[int, Cost]) -> float:
         for size in sizes[1:]
     ]
     mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    slope: float = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    return slope
 
 
 def beside_clush(count: int, folder: Path) -> None:

@@ -15,7 +15,7 @@ from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.supervisor.start import _read_order
 from tests.unit.plan_made import launch_plan
 
-ORDER = {"secrets": {}, "key": "00", "webhook": None}
+ORDER: dict[str, Any] = {"secrets": {}, "key": "00", "webhook": None}
 
 
 def plan(count: int) -> Any:
@@ -58,7 +58,7 @@ def test_the_names_of_all_nodes_are_not_in_what_each_host_is_sent_alone() -> Non
 
 @pytest.mark.parametrize("shared", [b"x", zlib.compress(b"[]"), zlib.compress(b"{"), zlib.compress(b"{}")[:5]])
 def test_damaged_shared_parts_are_refused_as_a_damaged_plan(shared: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         _read_order({**ORDER, "plan": {}}, shared)
 
 
