@@ -110,10 +110,9 @@ class Hosts:
         return [result(to_fields(StartedNode(started=True, spool=spool, store=store, control=CONTROL_PORT)))]
 
     def _commit(self, question: Question) -> list[Piece]:
-        args = question.args or json.loads(question.args_text)
-        part = self._runs[args["spool"].split("/")[-3]]
+        part = self._runs[question.args["spool"].split("/")[-3]]
         if not part.ready.peers:
-            part.begin(args["ready"])
+            part.begin(json.loads(zlib.decompress(question.data)))
             if self._lines:
                 part.write_lines(self._lines)
             self._template.forget()

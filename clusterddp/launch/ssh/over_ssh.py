@@ -23,6 +23,7 @@ from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.run.stop_records import StopAnswer, StopRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields, to_plain
 from clusterddp.remote.shared.supervisor.start_records import (
+    CommitRequest,
     CommittedNode,
     StartedNode,
     StartRequest,
@@ -217,6 +218,11 @@ def _webhook_notices(unreachable: Mapping[str, str], *, tell: bool) -> Iterator[
         yield f"--notify: no way out from {hosts} ({why}): told from here, while this follows the run"
 
 
+def pack(record: NamedTuple) -> bytes:
+    """Compress a record's JSON, once for all hosts."""
+    return zlib.compress(json.dumps(to_fields(record)).encode())
+
+
 class SharedPlan(NamedTuple):
     """What the plans of all nodes have in common, packed once for all of them."""
 
@@ -226,7 +232,7 @@ class SharedPlan(NamedTuple):
     @classmethod
     def of(cls, plan: NodePlan) -> SharedPlan:
         """Pack a plan without the fields that each node has for itself."""
-        return cls(plan, zlib.compress(json.dumps(to_fields(plan)).encode()))
+        return cls(plan, pack(plan))
 
     def rest_of(self, plan: NodePlan) -> dict[str, Any]:
         """Return the fields in which a node's plan differs."""
@@ -265,10 +271,11 @@ def start_node(
 
 def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
     """Let the agents start; raises HostError if a host's supervisor has already ended."""
-    plain = to_fields(ready)  # it names all nodes
+    packed = pack(ready)  # it has the addresses of all nodes
 
     def commit(host: Host) -> CommittedNode:
-        answer = host.call("commit", {"spool": spools[host.name], "ready": plain}, timeout=30)
+        request = CommitRequest(spool=spools[host.name])
+        answer = host.upload("commit", to_fields(request), [packed], timeout=30)
         with reading_answer(host.name):
             return read_record(CommittedNode, answer, "answer")
 

@@ -21,8 +21,8 @@ from ..cleanup import retention
 from ..helper.request import Request
 from ..shared.run.plan import NodePlan
 from ..shared.run.run_state import RunState
-from ..shared.run.spool_records import Ready
-from ..shared.schema.fields import DamagedError, Fields
+from ..shared.run.spool_records import Ready, read_ready
+from ..shared.schema.fields import Fields
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..shared.supervisor.start_records import (
     Claimed,
@@ -74,16 +74,19 @@ def start(request: Request) -> Dict[str, Any]:
 def _read_order(value: Any, shared: bytes) -> StartOrder:
     """Read an order; ``shared``: what its plan leaves out. Raises ValueError."""
     if shared:
-        import zlib  # joining hosts get a whole plan
-
-        unpacker = zlib.decompressobj()
-        try:
-            text = unpacker.decompress(shared, MAX_SHARED)
-        except zlib.error as error:
-            raise ValueError(str(error)) from None
-        order = Fields(value)
-        value = dict(value, plan=dict(Fields(parse_json(text)).rest(()), **order.raw("plan")))
+        plan = dict(Fields(_unpack(shared)).rest(()), **Fields(value).raw("plan"))
+        value = dict(value, plan=plan)
     return read_record(StartOrder, value, "order")
+
+
+def _unpack(shared: bytes) -> Any:
+    """Return the JSON value that the operator packed once for all nodes; raises ValueError."""
+    import zlib  # joining hosts get nothing packed
+
+    try:
+        return parse_json(zlib.decompressobj().decompress(shared, MAX_SHARED))
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
 
 
 def start_node(state: str, order: StartOrder) -> StartedNode:
@@ -189,14 +192,17 @@ def _protect_code(spool: Spool, plan: NodePlan, state: str) -> None:
 def commit(request: Request) -> Dict[str, Any]:
     """Operation: tell a supervisor that all nodes are ready; the result says whether it runs.
 
-    Takes a ``CommitRequest``, returns a ``CommittedNode`` (shared/supervisor/start_records.py).
+    Takes a ``CommitRequest``, returns a ``CommittedNode`` (shared/supervisor/start_records.py). The operator's data, if
+    any, is the request's ``ready``, packed.
     """
+    packed = request.read_all()
     try:
         asked = request.read_args(CommitRequest)
-    except DamagedError as error:
+        ready = read_ready(_unpack(packed)) if packed else asked.ready
+    except ValueError as error:
         raise Refused("what every node is to know is damaged: %s" % error) from None
     spool = Spool(asked.spool)
-    commit_node(spool, asked.ready)
+    commit_node(spool, ready)
     ended = spool.exit_record()
     return to_fields(CommittedNode(alive=spool.alive(), exit=ended))
 
