@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.hosts.ssh.known_hosts import matches_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,13 +85,14 @@ def _account_home() -> str:
 
 
 class SshConfig:
-    """The ssh configuration of this process's user; ``ssh -G`` is run once per host."""
+    """The ssh configuration of this process's user; ``ssh -G`` is run once for all hosts that are alike."""
 
     def __init__(self) -> None:
         self.program = shutil.which("ssh")
         self._lock = threading.Lock()
         self._scanned: tuple[bool, bool] | None = None
-        self._answers: dict[tuple[str, ...], Settings] = {}
+        self._patterns: dict[str, tuple[str, ...] | None] = {}
+        self._answers: dict[tuple[object, ...], _Answer] = {}
 
     @property
     def match_exec(self) -> bool:
@@ -109,13 +111,23 @@ class SshConfig:
             return _settings_by_paramiko(address)
         base = ["-F", args.config_file] if args.config_file else home_options()
         argv = (self.program, *base, "-T", *options, *args.passed, "-G", "--", address)
+        return self._answer((*argv[:-1], self._alike(address, args)), argv, address)
+
+    def _answer(self, key: tuple[object, ...], argv: Sequence[str], address: str) -> Settings:
+        """What ssh prints, asked once for a key."""
         with self._lock:
-            cached = self._answers.get(argv)
-        if cached is None:
-            cached = _query_ssh(argv, address)
-            with self._lock:
-                self._answers[argv] = cached
-        return cached
+            answer = self._answers.setdefault(key, _Answer())
+        return answer.about(address, argv)
+
+    def _alike(self, address: str, args: SshArgs) -> object:
+        """A value that two addresses have in common only if ssh's settings for them differ in the address alone."""
+        with self._lock:
+            if args.config_file not in self._patterns:
+                self._patterns[args.config_file] = _host_patterns(_files(args.config_file))
+            patterns = self._patterns[args.config_file]
+        if patterns is None or address != address.lower() or any("%" in word for word in (address, *args.passed)):
+            return address
+        return tuple(matches_pattern(address, pattern) for pattern in patterns)
 
     def openssh_reason(self, found: Settings) -> str:
         """The setting for which a host needs the ``ssh`` program, or ``""``."""
@@ -138,10 +150,7 @@ class SshConfig:
         if self.program is None:
             return {}
         argv = (self.program, "-F", "none", "-G", "--", "nobody")
-        with self._lock:
-            if argv not in self._answers:
-                self._answers[argv] = _query_ssh(argv, "nobody")
-            return self._answers[argv]
+        return self._answer(argv, argv, "nobody")
 
     def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
         """Whether the user has a live ControlMaster that would carry a session to the host."""
@@ -154,12 +163,51 @@ class SshConfig:
         """Whether any setting here matters, and whether there is a ``Match exec``; read once."""
         with self._lock:
             if self._scanned is None:
-                user = user_home() / ".ssh" / "config"
-                lines = [*_lines(user, user.parent), *_lines(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)]
+                lines = [line for path, folder in _files("") for line in _lines(path, folder)]
                 relevant = any(keyword not in _IRRELEVANT_KEYWORDS for keyword, _ in lines)
                 exec_ = any(keyword == "match" and "exec" in rest.lower().split() for keyword, rest in lines)
                 self._scanned = (relevant or exec_, exec_)
             return self._scanned
+
+
+class _Answer:
+    """What ``ssh -G`` prints for addresses that are alike; asked for the first of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._settings: Settings | None = None
+        self._address = ""
+
+    def about(self, address: str, argv: Sequence[str]) -> Settings:
+        """The settings of one of the addresses; raises UsageError."""
+        with self._lock:
+            if self._settings is None:
+                self._settings, self._address = _query_ssh(argv, address), address
+            if address == self._address:
+                return self._settings
+            own = {word: (address,) for word in ("hostname", "host") if self._settings.get(word) == (self._address,)}
+            return {**self._settings, **own}
+
+
+def _files(config_file: str) -> list[tuple[Path, Path]]:
+    """The configuration files, each with the folder that its includes are relative to; ``config_file``: of ``-F``."""
+    folder = user_home() / ".ssh"
+    if config_file:
+        return [(Path(config_file).expanduser(), folder)]
+    return [(folder / "config", folder), (SYSTEM_CONFIG, SYSTEM_CONFIG.parent)]
+
+
+def _host_patterns(files: Sequence[tuple[Path, Path]]) -> tuple[str, ...] | None:
+    """The patterns of all Host lines; None if the settings may depend on a host's name in other ways too."""
+    patterns: list[str] = []
+    for keyword, rest in [line for path, folder in files for line in _lines(path, folder)]:
+        other_match = keyword == "match" and rest.lower() != "all"
+        token = "%" in rest and keyword != "proxycommand"  # which ssh -G does not replace
+        if other_match or token or keyword == "canonicalizehostname" or (keyword == "host" and '"' in rest):
+            return None
+        if keyword == "host":
+            patterns += [pattern.removeprefix("!") for pattern in rest.split()]
+    return tuple(patterns)
 
 
 def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -73,7 +73,7 @@ class KnownKey:
             return hmac.digest(salt, name.encode(), "sha1") == digest
         found = False
         for pattern in self.patterns.split(","):
-            if not _matches_pattern(name, pattern.removeprefix("!").lower()):
+            if not matches_pattern(name, pattern.removeprefix("!").lower()):
                 continue
             if pattern.startswith("!"):
                 return False
@@ -81,7 +81,7 @@ class KnownKey:
         return found
 
 
-def _matches_pattern(name: str, pattern: str) -> bool:
+def matches_pattern(name: str, pattern: str) -> bool:
     """Whether a name matches a pattern, in which only * and ? are special.
 
     Most patterns have neither, and compiling one is expensive.
