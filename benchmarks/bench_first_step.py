@@ -1,10 +1,11 @@
 """Seconds from the command to the first DDP step: `clusterddp run` beside torchrun by hand over ssh, and torchrunx.
 
-Ours from a warm server, once more after an edit of the script, with a fork server of the run's own ("cold"), and
-plainly; all in one run, in turn, on the lab (root, Linux); medians of ROUNDS with WORKERS a host on HOSTS. Ours
-includes connecting, checks and sync; for the others the code is there already. torchrunx takes part where
-`make .venv/frameworks/.stamp` has made its environment, which all of them have then. PSS of a worker is read at the
-end. Before the first round ours alone is run, so that caches and warm servers are there.
+Ours from a warm server, the same over connections of `up --keep` ("kept"), once more after an edit of the script, with
+a fork server of the run's own ("cold"), and plainly; all in one run, in turn, on the lab (root, Linux); medians of
+ROUNDS with WORKERS a host on HOSTS. Ours includes connecting, checks and sync; for the others the code is there
+already. torchrunx takes part where `make .venv/frameworks/.stamp` has made its environment, which all of them have
+then. PSS of a worker is read at the end. Before the first round ours alone is run, so that caches and warm servers are
+there.
 
     python benchmarks/bench_first_step.py [ROUNDS [WORKERS [HOSTS]]] [--import MODULE] [--without WAY,…]
     python benchmarks/bench_first_step.py 7 --all      # 2 × 1, 2 × 4, 4 × 1, 2 × 1 with transformers.trainer
@@ -13,6 +14,7 @@ end. Before the first round ours alone is run, so that caches and warm servers a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.kept import kept_connections  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
 from tests.lab.network import OPERATOR  # noqa: E402
 from tests.lab.system import wait_until  # noqa: E402
@@ -37,6 +40,7 @@ from tests.lab.system import wait_until  # noqa: E402
 if TYPE_CHECKING:
     from tests.lab.host import LabHost
 
+KEPT_AIM = 0.7  # of the warm run's time without kept connections
 SCRIPT = ROOT / "examples" / "toy_ddp.py"
 WORDS = ("toy_ddp.py", "--steps", "2")
 MARK = b"step 0 "
@@ -141,12 +145,13 @@ def edit(folder: Path, number: int) -> None:
         script.write(f"# edit {number}\n")
 
 
-def round_of(lab: Lab, project: Path, number: int, case: Case) -> dict[str, float]:
-    """Each way once, in round 0 ours alone: seconds by name."""
+def round_of(lab: Lab, project: Path, number: int, case: Case, kept: dict[str, str]) -> dict[str, float]:
+    """Each way once, in round 0 ours alone: seconds by name; ``kept``: variables of where connections are kept."""
     workers = case.workers
     cold = str(project / "cold.yaml")
     ways: dict[str, tuple[list[list[str]], dict[str, str]]] = {
         "warm": ([[*CLUSTERDDP, *WORDS]], {}),
+        "kept": ([[*CLUSTERDDP, *WORDS]], kept),
         "edited": ([[*CLUSTERDDP, *WORDS]], {}),
         "cold": ([[*CLUSTERDDP, "-i", cold, *WORDS]], {}),
         "plain": ([[*CLUSTERDDP, "--no-fork-server", *WORDS]], {}),
@@ -158,7 +163,7 @@ def round_of(lab: Lab, project: Path, number: int, case: Case) -> dict[str, floa
     for name, (commands, env) in ways.items():
         if name in case.without or (not number and name not in {"warm", "edited"}):
             continue
-        if name in {"warm", "edited"} and number:
+        if name in {"warm", "kept", "edited"} and number:
             for host in lab.hosts:
                 wait_until("a warm server", partial(has_warm_server, host, case.module), 300)
         if name == "edited":
@@ -231,14 +236,15 @@ def measure(case: Case, rounds: int) -> None:
         if case.module:
             text = SCRIPT.read_text().replace("import torch\n", f"import torch\nimport {case.module}\n", 1)
             (project / WORDS[0]).write_text(text)
-        with Lab(case.hosts, variables=variables) as lab:
+        with Lab(case.hosts, variables=variables) as lab, contextlib.ExitStack() as opened:
             os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
             for host in lab.hosts:
                 host.write(str(project / WORDS[0]), (project / WORDS[0]).read_text(), user="trainer")
             lab.write_inventory(project / "cold.yaml", more={"all": {"clusterddp_warm": 0}})
             taken: dict[str, list[float]] = {}
+            kept = opened.enter_context(kept_connections(lab.inventory, project))
             for number in range(rounds + 1):
-                seconds = round_of(lab, project, number, case)
+                seconds = round_of(lab, project, number, case, kept)
                 shown = ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items())
                 print(f"{case.name}, round {number} (load {os.getloadavg()[0]:.0f}): {shown}", flush=True)
                 for name, took in seconds.items() if number else ():
@@ -275,6 +281,9 @@ def report(taken: dict[str, list[float]], what: str) -> None:
             if peer in taken:
                 ratio = statistics.median(a / b for a, b in zip(own, taken[peer], strict=True))
                 line += f", {ratio:.2f}× {peer}"
+        if name == "kept" and "warm" in taken:
+            ratio = statistics.median(a / b for a, b in zip(own, taken["warm"], strict=True))
+            line += f", {ratio:.2f}× warm (aim {KEPT_AIM})"
         print(line)
 
 

@@ -1,16 +1,17 @@
 """Wall time and CPU of a sync of 1,000 files to 16 hosts, beside `rsync -a` to all of them at once.
 
 In turn in the same minutes on the lab (root, Linux), medians of ROUNDS: cold (nothing is there), one file changed, and
-unchanged. `clusterddp sync` proves a digest of all files on every host; rsync trusts sizes and times. All hosts share
-this machine, so the CPU of both sides together (the command with its children, and each host's whole session) is what
-tells on a busy one. The hosts' folders are in memory: a shared disk on which files were removed a moment ago takes up
-to 0.7 ms to make a file, ten times what either program does with it. Byte code is kept, as where it is installed.
+unchanged; then both once more over kept connections: ours of `up --keep`, and for rsync OpenSSH masters of its own.
+`clusterddp sync` proves a digest of all files on every host; rsync trusts sizes and times. All hosts share this
+machine, so the CPU of both sides together (the command with its children, and each host's whole session) is what tells
+on a busy one. The hosts' folders are in memory: a shared disk on which files were removed a moment ago takes up to
+0.7 ms to make a file, ten times what either program does with it. Byte code is kept, as where it is installed.
 
     apt-get install rsync
     python benchmarks/bench_sync.py [ROUNDS [HOSTS [FILES]]]
 
-On two cores that do nothing else `5 16 1000` takes about a minute, `5 32 1000` two, a round of `3 16 20000` one (three
-at load 19), with 3 GB of memory.
+On two cores that do nothing else `5 16 1000` takes about two minutes, `5 32 1000` four, a round of `3 16 20000` two
+(six at load 19), with 3 GB of memory.
 """
 
 from __future__ import annotations
@@ -29,16 +30,18 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.kept import kept_connections, own_masters  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
-from tests.lab.faults import children  # noqa: E402
+from tests.lab.observe import cpu_ticks  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AIMS = {"cold": 0.6, "one file": 0.45, "unchanged": 0.4}  # of rsync's time
+AIMS = {"cold": 0.6, "one file": 0.45, "unchanged": 0.4}  # of rsync's time, over kept connections
+WAYS = ("sync", "rsync", "sync, kept", "rsync, kept")
 CLUSTERDDP = str(Path(sys.executable).parent / "clusterddp")
 FOLDERS = ("clusterddp", "by-rsync")
-Times = dict[str, list[tuple[float, float, float]]]
+Times = dict[str, list[tuple[float, float, float]]]  # by what was measured
 
 
 def make_project(folder: Path, files: int) -> None:
@@ -60,13 +63,12 @@ def timed(work: Callable[[], None], lab: Lab) -> tuple[float, float, float]:
 
 
 def hosts_cpu(lab: Lab) -> float:
-    """Seconds of CPU of each host's sshd and of all its sessions, once these have ended."""
+    """Seconds of CPU of each host's sshd and of all its sessions, once these have ended; connections may be kept."""
     ticks = 0
     for host in lab.hosts:
-        while children(host.init.pid):
+        while host.processes():
             time.sleep(0.02)
-        fields = Path(f"/proc/{host.init.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))
+        ticks += cpu_ticks(host.init.pid)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -78,8 +80,8 @@ def checked(processes: list[subprocess.Popen[bytes]]) -> None:
             sys.exit(f"{process.args!r}: {err.decode()}")
 
 
-def measure(rounds: int, count: int, files: int, place: Path) -> tuple[Times, Times]:
-    """Ours and rsync's times by what was measured."""
+def measure(rounds: int, count: int, files: int, place: Path) -> dict[str, Times]:
+    """Each way's times."""
     folder, env = place / "project", {**os.environ, "HOME": str(place)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     folder.mkdir()
@@ -90,10 +92,11 @@ def measure(rounds: int, count: int, files: int, place: Path) -> tuple[Times, Ti
 
         def ours() -> None:
             argv = [CLUSTERDDP, "sync", "-i", str(lab.inventory)]
-            checked([subprocess.Popen(argv, cwd=folder, env=env, **pipes)])  # type: ignore[call-overload]
+            checked([subprocess.Popen(argv, cwd=folder, env={**env, **kept}, **pipes)])  # type: ignore[call-overload]
 
         def rsync() -> None:
-            argv = ["rsync", "-a", "--delete", "--exclude=.git", "--exclude=.clusterddp", "-e", ssh, f"{folder}/"]
+            argv = ["rsync", "-a", "--delete", "--exclude=.git", "--exclude=.clusterddp", "-e", f"{ssh} {masters}"]
+            argv.append(f"{folder}/")
             checked([subprocess.Popen([*argv, f"{host.name}:by-rsync/"], **pipes) for host in lab.hosts])  # type: ignore[call-overload]
 
         def forget() -> None:
@@ -103,15 +106,24 @@ def measure(rounds: int, count: int, files: int, place: Path) -> tuple[Times, Ti
         for host in lab.hosts:
             for name in FOLDERS:
                 host.small_disk(f"{host.users[0].home}/{name}", "1g")
-        found: tuple[Times, Times] = ({name: [] for name in AIMS}, {name: [] for name in AIMS})
+        found: dict[str, Times] = {way: {name: [] for name in AIMS} for way in WAYS}
+
+        def rounds_of(ways: tuple[str, ...]) -> None:
+            for number in range(rounds):
+                forget()
+                for name in AIMS:
+                    if name == "one file":
+                        (folder / "pkg0/module0.py").write_text(f"changed = {number}, {ways}\n")
+                    for way, work in zip(ways, (ours, rsync), strict=True):
+                        found[way][name].append(timed(work, lab))
+
+        kept, masters = dict[str, str](), ""
         ours()  # the helper is there from now on
-        for number in range(rounds):
-            forget()
-            for name in AIMS:
-                if name == "one file":
-                    (folder / "pkg0/module0.py").write_text(f"changed = {number}\n")
-                for times, work in zip(found, (ours, rsync), strict=True):
-                    times[name].append(timed(work, lab))
+        rounds_of(WAYS[:2])
+        with kept_connections(lab.inventory, folder, env) as runtime, own_masters() as arguments:
+            kept, masters = runtime, arguments
+            rsync()  # makes the masters
+            rounds_of(WAYS[2:])
     return found
 
 
@@ -125,13 +137,17 @@ def main() -> None:
         found = measure(rounds, count, files, Path(folder))
     print(f"{files} files to {count} hosts, medians of {rounds}")
     for name, aim in AIMS.items():
-        ours, theirs = ([statistics.median(one) for one in zip(*times[name], strict=True)] for times in found)
-        for who, (wall, here, there) in (("sync", ours), ("rsync", theirs)):
+        medians = {
+            way: [statistics.median(one) for one in zip(*times[name], strict=True)] for way, times in found.items()
+        }
+        for way, (wall, here, there) in medians.items():
             print(
-                f"{name:10} {who:5} {wall:6.2f} s; CPU: here {here:5.2f}, hosts {there:5.2f}, all {here + there:5.2f}"
+                f"{name:10} {way:11} {wall:6.2f} s; CPU: here {here:5.2f}, hosts {there:5.2f}, all {here + there:5.2f}"
             )
-        of_wall, of_cpu = ours[0] / theirs[0], sum(ours[1:]) / sum(theirs[1:])
-        print(f"{name:10} of rsync's time {of_wall:.2f} (aim {aim}), of its CPU {of_cpu:.2f}")
+        for ours, theirs in (WAYS[:2], (WAYS[2], WAYS[1]), WAYS[2:]):
+            of_wall = medians[ours][0] / medians[theirs][0]
+            of_cpu = sum(medians[ours][1:]) / sum(medians[theirs][1:])
+            print(f"{name:10} {ours} of {theirs}: time {of_wall:.2f} (aim {aim}), CPU {of_cpu:.2f}")
 
 
 if __name__ == "__main__":

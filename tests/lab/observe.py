@@ -5,13 +5,24 @@ from __future__ import annotations
 import errno
 import socket
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.lab.faults import children
 from tests.lab.system import inside_network
 
 if TYPE_CHECKING:
     from tests.lab.host import LabHost
     from tests.lab.lab import Lab
+
+
+def cpu_ticks(pid: int) -> int:
+    """CPU that a process, its ended children, and all processes below it took, in clock ticks."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended: its parent's count has it
+        return 0
+    return sum(map(int, fields[11:15])) + sum(map(cpu_ticks, children(pid)))
 
 
 def ssh(lab: Lab, host: str, line: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
