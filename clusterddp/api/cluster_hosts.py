@@ -56,6 +56,7 @@ class ClusterHosts:
             ask=given.get("ask"),
             connect_timeout=given.get("connect_timeout", CONNECT_TIMEOUT),
             banner_timeout=CONNECT_TIMEOUT,
+            keep=given.get("keep"),
         )
         self.connections = Connections(connector, self._tell)
 

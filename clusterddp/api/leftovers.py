@@ -12,6 +12,7 @@ from clusterddp.errors import UnreachableError
 from clusterddp.hosts.fanout import HostGroup
 from clusterddp.launch import launcher
 from clusterddp.runs import cleanup, holdings, named_workdirs
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,7 +52,18 @@ def down(
     ]
     if purge:  # the helpers' own code may be gone
         site.connections.close_hosts()
+    _stop_keeping(site)
     return proofs, cleaned
+
+
+def _stop_keeping(site: Site) -> None:
+    """End the connections that `up --keep` has made to these hosts."""
+    ended = site.connections.stop_keeping(entry for entry in site.inventory.hosts if entry.role != "none")
+    if names := [name for name, wrong in ended.items() if not wrong]:
+        site.notify(f"{folded_names(names)}: the kept connection ends with the last command that uses it")
+    for name, wrong in ended.items():
+        if wrong:
+            site.notify(f"{name}: the kept connection is not used any more, but did not answer: {wrong}")
 
 
 def workdirs_beside(site: Site) -> list[WorkdirBeside]:
@@ -96,4 +108,5 @@ def remove_everything(site: Site, shown: Sequence[Holdings]) -> list[EverythingR
     holdings.refuse_live(shown)
     removed = holdings.remove(_hosts_with_files(site), site.project, shown)
     site.connections.close_hosts()  # the helpers' own code is gone
+    _stop_keeping(site)
     return removed

@@ -36,14 +36,16 @@ def open_cluster(
     accept: bool = False,
     starts: bool = False,
     connect_timeout: float = CONNECT_TIMEOUT,
+    keep: float | None = None,
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
     The built-in one is two nodes on this machine.
 
     ``quiet``: do not print which it is. ``accept``: record unknown host keys. ``starts``: the user's programs will be
-    started, so a Python for the built-in nodes is looked for. ``connect_timeout``: in seconds. Raises InventoryError or
-    UsageError if a file or that Python is wrong, or the user has not agreed to that Python.
+    started, so a Python for the built-in nodes is looked for. ``connect_timeout``: in seconds. ``keep``: connections
+    are kept for later commands, for so many seconds after their last use. Raises InventoryError or UsageError if a file
+    or that Python is wrong, or the user has not agreed to that Python.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)
@@ -72,6 +74,7 @@ def open_cluster(
         notify=say,
         ask=prompt_function(),
         connect_timeout=connect_timeout,
+        keep=keep,
     )
 
 

@@ -93,6 +93,15 @@ class Connections:
             self._notify(notice)
         return outcomes
 
+    @property
+    def kept(self) -> dict[str, str]:
+        """Why each host's connection is not kept for later commands, or an empty text, by the host's name."""
+        return self._connector.kept
+
+    def stop_keeping(self, entries: Iterable[HostEntry]) -> dict[str, str]:
+        """End the kept connections to these hosts: what has gone wrong, or an empty text, by the host's name."""
+        return self._connector.stop_keeping(entries)
+
     def close_hosts(self) -> None:
         """End every connection to a host; the next use opens a new one."""
         for host in self._hosts.values():

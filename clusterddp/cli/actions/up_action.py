@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from clusterddp.provision.inventory import convert
 from clusterddp.provision.playbooks import find_playbook
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
+from clusterddp.text.printable import one_line
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def act(
     skip: str | None,
     spread: str,
     warm: str | None,
+    keep: str | None,
     playbooks: tuple[str, ...],
     arguments: tuple[str, ...],
 ) -> int:
@@ -54,18 +57,22 @@ def act(
     project = find()
     left_out = option_values.checks(skip or ())
     inventory_variables = (*variables, *([f"clusterddp_python={python}"] if python else []))
+    seconds = None if keep is None else option_values.limit(keep)
+    open_hosts = partial(open_cluster, limit=limit, accept=accept_new_host_keys, keep=seconds)
     with contextlib.ExitStack() as opened:
         path = opened.enter_context(_inventory_file(inventory, inventory_variables, project))
         if playbooks:
-            with open_cluster(path, limit, accept=accept_new_host_keys) as cluster:
+            with open_hosts(path) as cluster:
                 _ask_about_keys(cluster)  # else Ansible's ssh asks, once for each host
             _run_playbooks(playbooks, cluster, arguments)
-        cluster = opened.enter_context(open_cluster(path, limit, accept=accept_new_host_keys, quiet=bool(playbooks)))
+        cluster = opened.enter_context(open_hosts(path, quiet=bool(playbooks)))
         for notice in ansible_cfg_notices():
             say(notice)
         project.remember_attempt(path)
         _say_who_can_write(cluster)
         _require_known_keys(cluster)
+        if seconds is not None:
+            _say_what_is_kept(cluster, seconds)
         reports = cluster.up(skip=left_out, spread=spread)
         if reports:
             print_cluster(reports)
@@ -89,6 +96,20 @@ def _say_who_can_write(cluster: Cluster) -> None:
     writers = cluster.inventory.writers
     if writers and writers.others:
         say(f"{cluster.inventory.path} can be written by {writers.others}, who can run programs as you by it")
+
+
+def _say_what_is_kept(cluster: Cluster, seconds: float) -> None:
+    """Print to which hosts connections are kept, each until it is unused for so long, and why to others none is."""
+    hosts_by_reason: dict[str, list[str]] = {}
+    kept = cluster.connections.kept
+    for host in [entry.name for entry in cluster.inventory.hosts if entry.name in kept]:
+        hosts_by_reason.setdefault(kept[host], []).append(host)
+    ends = f"until {human_duration(seconds)} after its last use, or `clusterddp down`"
+    for reason, hosts in hosts_by_reason.items():
+        what = f"connection not kept: {one_line(reason)}" if reason else f"connection kept {ends}"
+        say(f"{folded_names(hosts)}: {what}")
+    if all(entry.connection == "local" for entry in cluster.inventory.hosts):
+        say("no connection is kept: all hosts are on this machine")
 
 
 def _start_warm_servers(cluster: Cluster, stays: str) -> None:

@@ -26,6 +26,12 @@ from clusterddp.launch.options import option_values
     help="Start a warm server on each host ahead of the first run; it waits so long for one.",
 )
 @click.option(
+    "--keep",
+    type=Checked(option_values.limit),
+    metavar="DURATION",
+    help="Keep the connections for later commands, each until it is unused for so long; `down` ends them.",
+)
+@click.option(
     "--playbook",
     "playbooks",
     multiple=True,

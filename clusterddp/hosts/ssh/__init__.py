@@ -3,6 +3,7 @@
 ``Connector.open`` chooses the transport. Only this package imports paramiko, when the first connection needs it.
 
     Connector ── resolve (inventory, arguments, config → Target) ──┬─ pipes         local child
+                                                                   ├─ kept, mux     masters of `up --keep`
                                                                    ├─ openssh_pipe  the ssh program
                                                                    └─ fabric_pipe   paramiko (auth, known_hosts)
 """

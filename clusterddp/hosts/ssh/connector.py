@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from clusterddp.errors import HostError, UnreachableError
+from clusterddp.errors import ClusterddpError, HostError, UnreachableError
 from clusterddp.hosts.ssh.config import SshConfig
 from clusterddp.hosts.ssh.invoke_later import import_invoke_later
+from clusterddp.hosts.ssh.kept import KeptConnections
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, UnknownHostKeyError
 from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
@@ -24,7 +25,7 @@ from clusterddp.inventory import HostEntry
 from clusterddp.text.folding import few, folded_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import fabric
 
@@ -57,6 +58,8 @@ class Connector:
         channel_timeout: float = 30,  # seconds for opening a session
         # prompts the user for a passphrase, password or second factor; None if there is no user to ask
         ask: Ask | None = None,
+        # make connections that later commands use, and that end so many seconds after their last use
+        keep: float | None = None,
     ) -> None:
         self._timeouts = Timeouts(banner=banner_timeout or connect_timeout, auth=auth_timeout, channel=channel_timeout)
         self._credentials = Credentials(ask)
@@ -69,6 +72,8 @@ class Connector:
             connect_timeout=connect_timeout,
             notice=self._notice,
         )
+        self._kept = KeptConnections(self._config.program, None if keep is None else max(1, round(keep)), ask)
+        self._keeps = keep is not None
         self._lock = threading.Lock()
         self._notices: dict[str, list[str]] = {}
         self._pipes: list[BytePipe] = []
@@ -116,6 +121,7 @@ class Connector:
         if pipes:  # at once, as each child that must be killed takes seconds
             with ThreadPoolExecutor(min(32, len(pipes)), thread_name_prefix="clusterddp-close") as pool:
                 list(pool.map(lambda pipe: pipe.close(), pipes))
+        self._kept.close()
         for jump in reversed(jumps):  # the first hop, which carries the others, was opened first
             jump.close()
 
@@ -135,6 +141,8 @@ class Connector:
         route = self._resolver.route(entry)
         target = route.target
         _log.debug("%s: %s", entry.name, route.description)
+        if (pipe := self._over_kept(entry, target, command)) is not None:
+            return pipe
         if route.openssh:
             program = self._config.program or "ssh"
             return _retry_dropped(lambda: open_pipe(target, command, program))
@@ -146,6 +154,41 @@ class Connector:
                 self._connect(target, self._credentials), command, target.name, self._timeouts.channel
             )
         )
+
+    def _over_kept(self, entry: HostEntry, target: Target, command: str) -> BytePipe | None:
+        """A pipe over the host's kept connection; None if it has none, or is not to be reached by one."""
+        other = "its ControlMaster of your own is used" if target.live_master else ""
+        other = other or ("clusterddp_transport: fabric" if entry.transport == "fabric" else "")
+        if not other:
+            return _retry_dropped(lambda: self._kept.pipe(target, command))
+        if self._keeps:
+            self._kept.outcomes[entry.name] = other
+        return None
+
+    def stop_keeping(self, entries: Iterable[HostEntry]) -> dict[str, str]:
+        """End the kept connections to these hosts and their jump hosts.
+
+        Returns what has gone wrong, or an empty text, by the name of each host that had one.
+        """
+        if not self._kept.found:
+            return {}
+        targets = []
+        for entry in [entry for entry in entries if entry.connection != "local"]:
+            with contextlib.suppress(ClusterddpError):  # nothing leads there: nothing is kept
+                targets.append(self._resolver.route(entry).target)
+        jumps: dict[str, Target] = {}
+        for target in targets:
+            via = target.via
+            while via is not None:
+                jumps[via.digest] = via
+                via = via.via
+        found = {target.name: self._kept.stop(target) for target in [*targets, *jumps.values()]}
+        return {name: wrong for name, wrong in found.items() if wrong is not None}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Why each host's connection is not kept, or an empty text, by its name; of those that were opened to be."""
+        return dict(self._kept.outcomes)
 
     def _connect(self, target: Target, credentials: Credentials) -> Link:
         """Open an authenticated connection to a host, through its jump hosts."""

@@ -24,7 +24,7 @@ from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.target import login_remedy, unlock_remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterddp.hosts.ssh.target import Target
 
@@ -73,8 +73,29 @@ def open_pipe(target: Target, command: str, program: str) -> ChildPipe:
     raise _error_for(pipe.stderr(), target, program, late=late)
 
 
-def _options(target: Target) -> list[str]:
-    """Options for every ssh we start: the host's own and each jump host's."""
+def master_arguments(target: Target, socket: str, seconds: int, jump_socket: str, *, asks: bool) -> list[str]:
+    """Arguments for an ssh that logs in, leaves a master connection behind, and ends.
+
+    The master ends ``seconds`` after its last session. ``jump_socket``: that of the jump host's master. ``asks``: it
+    may ask the user.
+    """
+    settings = {"ControlMaster": "yes", "ControlPersist": str(seconds), "PermitLocalCommand": "no"}
+    settings["BatchMode"] = "no" if asks else "yes"
+    if target.via and not target.proxy:
+        settings["ProxyCommand"] = _jump_command(target.via, jump_socket)
+    # The last -S counts, and any counts more than ControlPath: the user's own say where masters of the user's own are.
+    return [*_options(target, settings), *target.passed, "-N", "-S", socket, "--", target.alias]
+
+
+def unreachable_error(stderr: str, target: Target, *, late: bool) -> HostError | UsageError | None:
+    """The error to show if the last messages of an ssh say that nothing answers, or there were none in time."""
+    if not (late or _DROPPED.search(stderr) or _UNREACHABLE.search(stderr)):
+        return None
+    return _error_for(stderr, target, "ssh", late=late)
+
+
+def _options(target: Target, changed: Mapping[str, str] | None = None) -> list[str]:
+    """Options for every ssh we start: the host's own and each jump host's; ``changed`` has settings of one of them."""
     settings = {
         **_FIXED_SETTINGS,
         "ConnectTimeout": f"{max(1, round(target.connect_timeout))}",
@@ -92,6 +113,7 @@ def _options(target: Target) -> list[str]:
         settings["ProxyCommand"] = _jump_command(target.via)
     elif not target.live_master:
         settings["ProxyCommand"] = "none"
+    settings |= changed or {}
     files = [argument for path in target.key_files for argument in ("-i", str(path))]
     where = ["-p", str(target.port), "-l", target.user]
     base = ["-F", target.config_file] if target.config_file else home_options()
@@ -102,9 +124,13 @@ def _user_options(target: Target) -> list[str]:
     return ["-oPermitLocalCommand=yes", f"-oLocalCommand={_REPORT_CONNECTED}", *target.passed]
 
 
-def _jump_command(via: Target) -> str:
-    """Build the ProxyCommand that goes through ``via`` and, by its own options, through the jump hosts before it."""
-    command = [_escape(argument) for argument in ("ssh", *_options(via))]
+def _jump_command(via: Target, socket: str = "") -> str:
+    """Build the ProxyCommand that goes through ``via`` and, by its own options, through the jump hosts before it.
+
+    ``socket``: that of a master of ``via``, which is used if it lives.
+    """
+    master = ["-S", socket] if socket else []
+    command = [_escape(argument) for argument in ("ssh", *master, *_options(via))]
     return shlex.join([*command, "-W", "[%h]:%p", "--", via.alias])
 
 
@@ -119,7 +145,7 @@ def _quote_paths(paths: tuple[Path, ...]) -> str:
 
 def _error_for(stderr: str, target: Target, program: str, *, late: bool) -> HostError | UsageError:
     """Turn ssh's last messages into an error for the user."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()] or ["ssh said nothing"]
+    lines = _lines(stderr)
     if revoked := _REVOKED.search(stderr):
         return _revoked_key_error(revoked, target)
     if "HOST IDENTIFICATION HAS CHANGED" in stderr:
@@ -127,7 +153,7 @@ def _error_for(stderr: str, target: Target, program: str, *, late: bool) -> Host
     if "ost key verification failed" in stderr or "host key is known for" in stderr:
         return _unknown_key_error(stderr, target, program)
     if "Permission denied" in stderr or "Too many authentication failures" in stderr:
-        return _refusal_error(stderr, target, lines)
+        return refusal_error(stderr, target)
     if found := _UNREACHABLE.search(stderr):
         return UnreachableError(
             target.name, f"ssh: {found[0].strip()}", remedy="check the address, the port and that sshd runs there"
@@ -143,6 +169,10 @@ def _error_for(stderr: str, target: Target, program: str, *, late: bool) -> Host
         )
     why = "no login in time" if late else lines[-1]
     return UnreachableError(target.name, f"ssh to {target.endpoint}: {why}")
+
+
+def _lines(stderr: str) -> list[str]:
+    return [line.strip() for line in stderr.splitlines() if line.strip()] or ["ssh said nothing"]
 
 
 def _revoked_key_error(found: re.Match[str], target: Target) -> HostKeyError:
@@ -209,7 +239,9 @@ def _fetch_host_key(target: Target, program: str) -> PresentedKey | None:
     return PresentedKey(host=target.name, names=target.key_names, type=fields[1], blob=fields[2])
 
 
-def _refusal_error(stderr: str, target: Target, lines: list[str]) -> AuthenticationError:
+def refusal_error(stderr: str, target: Target) -> AuthenticationError:
+    """Build the error for a refused login from ssh's last messages."""
+    lines = _lines(stderr)
     denied = next((line for line in lines if "ermission denied" in line or "Too many" in line), lines[-1])
     keys = ", ".join(map(str, target.key_files)) or "the agent's keys"
     mode = " (a key file others can read is not used)" if "UNPROTECTED PRIVATE KEY" in stderr else ""

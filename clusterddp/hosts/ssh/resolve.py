@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -150,6 +151,7 @@ class Resolver:
             config_file=origin.args.config_file,
             passed=origin.args.passed,
             absent_key=targets.absent_key(named),
+            configured=hashlib.sha256(repr(sorted(found.items())).encode(errors="surrogateescape")).hexdigest(),
         )
 
     def _jump(self, spec: str, behind: Target, origin: _Origin, depth: int) -> tuple[Target | None, str]:

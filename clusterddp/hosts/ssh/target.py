@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +49,17 @@ class Target:
     passed: tuple[str, ...] = ()  # the user's ssh arguments, for the ``ssh`` program
     # the first IdentityFile of the ssh configuration that does not exist; default names do not count
     absent_key: Path | None = None
+    configured: str = ""  # a digest of all that the ssh configuration and the ssh arguments say of it
+
+    @property
+    def digest(self) -> str:
+        """A name (120 bits) of all that decides which machine it is, as whom and on what trust we log in there.
+
+        What only one command says is left out: names in messages, time limits, whether a new host key is recorded.
+        """
+        own = replace(self, name="", accept_new=False, connect_timeout=0, absent_key=None, live_master=False, via=None)
+        text = repr((own, self.via and self.via.digest))
+        return base64.b32encode(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:15]).decode().lower()
 
     @property
     def host_key_files(self) -> tuple[Path, ...]:

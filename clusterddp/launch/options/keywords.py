@@ -23,6 +23,8 @@ class ClusterKeywords(TypedDict, total=False):
         progress: Receives the current activity, in a few words.
         ask: Asks the user for a passphrase or a second factor, one prompt at a time; None: there is no user to ask.
         connect_timeout: Seconds, or a duration, for the TCP connection to a host; ssh's settings count first.
+        keep: Keep each connection to a host that is opened, for later commands too, until it has not been used for so
+            many seconds, or such a duration (``1h``); ``Cluster.down`` ends them. None: keep none.
     """
 
     project: Project | str | Path | None
@@ -31,6 +33,7 @@ class ClusterKeywords(TypedDict, total=False):
     progress: Callable[[str], None]
     ask: Callable[[str], str] | None
     connect_timeout: float | str
+    keep: float | str | None
 
 
 class DoctorKeywords(TypedDict, total=False):
@@ -81,6 +84,7 @@ CLUSTER_READERS: Mapping[str, Callable[[Any], object]] = {
     "progress": values.callback,
     "ask": values.optional(values.callback),
     "connect_timeout": values.limit,
+    "keep": values.optional(values.limit),
 }
 DOCTOR_READERS: Mapping[str, Callable[[Any], object]] = {
     "only": values.checks,
