@@ -135,7 +135,7 @@ def _grid(sources: Sequence[str], targets: Sequence[str], cells: Mapping[tuple[s
 
 
 def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
-    """Print the TCP round trips between all hosts; without ``verbose`` only hosts with a problem."""
+    """Print the TCP round trips between the hosts; without ``verbose`` only hosts with a problem."""
     names = list(dict.fromkeys(pair.source for pair in pairs))
     bad = [pair for pair in pairs if pair.verdict != "pass"]
     if not pairs or not (bad or verbose):
@@ -145,7 +145,8 @@ def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
         sources = [name for name in names if any(pair.source == name for pair in bad)]
         targets = [name for name in names if any(pair.target == name for pair in bad)]
     left_out = max(0, len(sources) - _MAX_COLUMNS) + max(0, len(targets) - _MAX_COLUMNS)
-    sys.stdout.write("\nround trips by TCP in ms, row → column; X: itself, ?: not dialled\n")
+    empty = "" if len(pairs) == len(names) * (len(names) - 1) else ", empty: not to be dialled"
+    sys.stdout.write(f"\nround trips by TCP in ms, row → column; X: itself, ?: not dialled{empty}\n")
     cells = {(pair.source, pair.target): _round_trip(pair) for pair in pairs}
     show(_grid(sources[:_MAX_COLUMNS], targets[:_MAX_COLUMNS], cells))
     if left_out:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.checks.model import Check, Need
+    from clusterddp.hosts.client import Host
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry
     from clusterddp.runs.run_on_hosts import Site
 
 
@@ -31,6 +34,11 @@ def _select(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: b
     """The selected checks of hosts; under a manager not those of folders, which the hosts of a job share anyway."""
     chosen = engine.select(only, skip, bench=bench, launchers=[launcher])
     return [check for check in chosen if not (engine.judges_manager(check) or (managed and SHARED in check.needs))]
+
+
+def _unasked(entry: HostEntry, outcome: Outcome[Host]) -> HostEvidence:
+    """What is known of a host from its connection alone."""
+    return HostEvidence(entry=entry, error=outcome.error, noise=outcome.value.noise if outcome.value else "")
 
 
 def _bug_reporter(cluster: Site) -> Callable[[Exception, str], None]:
@@ -61,6 +69,7 @@ def diagnose(
     *,
     bench: bool,
     share_gpus: bool,
+    all_pairs: bool,
 ) -> Diagnosis:
     """Judge a cluster's hosts, which ``launcher`` lends; see ``Cluster.doctor``."""
     only = set(engine.canonical_names(only))
@@ -79,11 +88,8 @@ def diagnose(
     # A user who selects `torch` wants it imported now; with all checks the rehearsal's workers import it.
     fresh = any(check.name == "torch" and only & {check.name, check.category} for check in chosen)
     workdir = cluster.project.workdir if cluster.project.known_id else ""
-    connected = [
-        HostEvidence(entry=entry, error=outcome.error, noise=outcome.value.noise if outcome.value else "")
-        for entry, outcome in zip(entries, outcomes, strict=True)
-    ]
-    evidence = gather_evidence(connected, hosts, needs, workdir=workdir, fresh=fresh, report_bug=report_bug)
+    asked: dict[str, Any] = {"workdir": workdir, "fresh": fresh, "all_pairs": all_pairs, "report_bug": report_bug}
+    evidence = gather_evidence(list(map(_unasked, entries, outcomes)), hosts, needs, **asked)
 
     def run_step(step: Callable[[Evidence], Evidence], *step_needs: Need[Any]) -> Evidence:
         """The evidence after a step; unchanged if the step met a bug, which marks its needs as broken."""

@@ -28,13 +28,14 @@ def examine(
     skip: Sequence[str] = (),
     bench: bool = False,
     share_gpus: bool = False,
+    all_pairs: bool = False,
 ) -> Diagnosis:
     """Judge the hosts of runs; see ``Cluster.doctor``. ``launcher`` None leaves the choice to the inventory."""
     lender = launchers.launcher(launcher) if launcher else launchers.of_hosts(site.inventory)
     chosen = engine.select(only, skip, bench=bench, launchers=[lender.name])
     of_hosts = any(check.needs and not engine.judges_manager(check) for check in chosen)
     with lender.borrow_hosts(site, HostQuery(nnodes=nnodes, partition=partition, wanted=of_hosts)) as lent:
-        more = {"bench": bench, "share_gpus": share_gpus}
+        more = {"bench": bench, "share_gpus": share_gpus, "all_pairs": all_pairs}
         hosts = diagnose(lent.site, lender.name, lent.manager, only, skip, **more) if lent.site else None
     if lent.manager is None:
         return hosts or Diagnosis(evidence=Evidence(hosts=()), results=())

@@ -124,7 +124,7 @@ class _Matrix:
 
     # each source with a cell for each target, in the same order; None where both are one host
     rows: list[tuple[str, list[_Cell | None]]]
-    left_out: str  # how many hosts are not drawn; empty if all are
+    left_out: str  # how many hosts are not drawn, and that pairs were not tried; else empty
     meanings: list[tuple[str, str]]  # the verdicts that occur, with what they mean
     unit: str  # what the numbers are
     shades: list[str]  # what each shade means, from the least cost on
@@ -135,6 +135,9 @@ def _matrix(ways: Sequence[_Direction], unit: str, describe: _Limit) -> _Matrix 
     if not ways:
         return None
     names, left_out = _drawn_hosts(ways)
+    hosts = {way.source for way in ways}
+    if len(ways) < len(hosts) * (len(hosts) - 1):
+        left_out = f"{left_out} An empty cell was not tried.".lstrip()
     least = min((way.cost for way in ways if way.cost is not None), default=0.0)
     limits = [least * 2**step for step in range(1, _SHADES)]
     shades = [describe(limit, last=False) for limit in limits] + [describe(limits[-1], last=True)] if least else []

@@ -12,6 +12,7 @@ from clusterddp.remote.shared.probes.network_records import DialResult
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from clusterddp.facts.dial_schedule import Schedule
     from clusterddp.facts.host import Interface
 
 BLACK_HOLE = "black hole"  # as ``Pair.word``
@@ -111,8 +112,8 @@ def mark_lost(dialled: Iterable[DialAttempt]) -> list[DialAttempt]:
     ]
 
 
-def matrix(interfaces: Mapping[str, Interface], dialled: Iterable[DialAttempt]) -> tuple[Pair, ...]:
-    """The result for every ordered pair of hosts, row by row, on the chosen network.
+def matrix(interfaces: Mapping[str, Interface], dialled: Iterable[DialAttempt], schedule: Schedule) -> tuple[Pair, ...]:
+    """The result for every ordered pair of hosts that was to be dialled, row by row, on the chosen network.
 
     ``interfaces`` is each host's interface there; connections to other addresses are ignored.
     """
@@ -123,8 +124,7 @@ def matrix(interfaces: Mapping[str, Interface], dialled: Iterable[DialAttempt]) 
     return tuple(
         _pair(source, target, by_direction.get((source, target), ()))
         for source in interfaces
-        for target in interfaces
-        if source != target
+        for target in schedule[source]
     )
 
 

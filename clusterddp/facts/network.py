@@ -17,6 +17,7 @@ from clusterddp.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from clusterddp.facts.dial_schedule import Schedule
     from clusterddp.facts.host import Addresses, Facts, Interface
     from clusterddp.inventory import HostEntry
 
@@ -113,14 +114,16 @@ def candidates(nodes: Nodes) -> list[Candidate]:
 
 
 def dials(
-    chosen: Sequence[Candidate], ports: Mapping[str, tuple[int, int]], nonces: Mapping[str, str], source: str
+    tried: Sequence[tuple[Candidate, Schedule]],
+    ports: Mapping[str, tuple[int, int]],
+    nonces: Mapping[str, str],
+    source: str,
 ) -> list[tuple[str, str, int, str]]:
     """The connections that one node must try for all candidates: ``(target, address, port, nonce)``, each once."""
     unique = {
-        (target, one.address, port, nonces[target]): None
-        for candidate in chosen
-        for target, one in candidate.where.items()
-        if target != source
+        (target, candidate.where[target].address, port, nonces[target]): None
+        for candidate, schedule in tried
+        for target in schedule[source]
         for port in ports.get(target, ())  # none for a target that could not listen
     }
     return list(unique)

@@ -20,6 +20,7 @@ from clusterddp.remote.shared.schema.record import read_record, to_fields
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from clusterddp.facts.dial_schedule import Schedule
     from clusterddp.facts.network import Candidate
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
@@ -41,9 +42,11 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]
 
 
 def try_connections(
-    hosts: Sequence[Host], tried: Sequence[Candidate], *, echoes: int = 0
+    hosts: Sequence[Host], tried: Sequence[tuple[Candidate, Schedule]], *, echoes: int = 0
 ) -> tuple[list[DialAttempt], list[Outcome[Any]]]:
-    """Try TCP connections between all pairs on all candidates at once; second, the hosts that could not listen or dial.
+    """Try TCP connections on all candidates at once, as each one's schedule says.
+
+    Second, the hosts that could not listen or dial.
 
     Large packets are sent on every connection; before them ``echoes`` small messages, to measure losses and round
     trips.
@@ -135,12 +138,12 @@ def start_listener(host: Host, operation: str, request: ListenRequest, stack: co
 
 def _dial(
     host: Host,
-    tried: Sequence[Candidate],
+    tried: Sequence[tuple[Candidate, Schedule]],
     ports: Mapping[str, tuple[int, int]],
     nonces: Mapping[str, str],
     echoes: int,
 ) -> list[DialAttempt]:
-    """Let one host dial the others; ``ports`` has two ports per host, of which the first is in clusterddp_ports."""
+    """Let one host dial others; ``ports`` has two ports per host, of which the first is in clusterddp_ports."""
     targets = dials(tried, ports, nonces, host.name)
     dial_targets = tuple(
         # Of a host's two ports, that in clusterddp_ports is only connected to: one measurement per direction is enough.

@@ -6,12 +6,14 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clusterddp.checks.evidence import Answer, Evidence, HostEvidence, NetworkEvidence, RunEvidence
 from clusterddp.checks.model import QueryContext, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
 from clusterddp.errors import ClusterddpError, HelperError, PlanError
+from clusterddp.facts.dial_schedule import dial_schedule
 from clusterddp.facts.dials import mark_lost, matrix
 from clusterddp.facts.network import best_candidate, candidates, loopback
 from clusterddp.hosts.fanout import each
@@ -42,6 +44,7 @@ def gather_evidence(
     *,
     workdir: str,  # the folder of the project's code, unless the inventory says another; empty if it was never synced
     fresh: bool,  # ask torch anew instead of using hosts' caches
+    all_pairs: bool = False,  # try connections between all pairs of many hosts too
     # called with a bug met while an answer is read or hosts work together, and what was being done; the hosts are
     # unknown in that respect then
     report_bug: ReportBug,
@@ -65,9 +68,8 @@ def gather_evidence(
         dialling = None
         if {NETWORK, DIALLED} & set(needs):
             with_facts = [host for host in hosts if host.name in facts]
-            dialling = pool.submit(
-                collect_or_break, (NETWORK,), lambda: survey_network(with_facts, facts), None, broken, report_bug
-            )
+            survey = partial(survey_network, with_facts, facts, all_pairs=all_pairs)
+            dialling = pool.submit(collect_or_break, (NETWORK,), survey, None, broken, report_bug)
         answers: dict[str, dict[str, Answer]] = {host.name: {} for host in connected}
         for name, pending in asking.items():
             for outcome in pending.result():
@@ -159,12 +161,17 @@ def _find_shared_folders(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[
 
 
 def survey_network(
-    hosts: Sequence[Host], facts: Mapping[str, Facts], *, growing: bool = False, measured: bool = True
+    hosts: Sequence[Host],
+    facts: Mapping[str, Facts],
+    *,
+    growing: bool = False,
+    measured: bool = True,
+    all_pairs: bool = False,
 ) -> NetworkEvidence:
-    """Try connections between all pairs on every candidate network, and report on the best one.
+    """Try connections between the hosts on every candidate network, and report on the best one.
 
     The doctor and every run choose their network by this. ``growing``: more hosts may join; ``measured``: losses and
-    round trips too, which takes longer.
+    round trips too, which takes longer; ``all_pairs``: of many hosts too.
     """
     nodes = [(host.entry, facts[host.name]) for host in hosts]
     local = loopback(nodes, growing=growing)
@@ -174,8 +181,10 @@ def survey_network(
         networks = candidates(nodes)
     except PlanError as error:
         return NetworkEvidence(error=error.message, remedy=error.remedy)
-    echoes = max(3, min(20, 120 // len(hosts))) if measured else 0  # many between few hosts
-    dialled, deaf = try_connections(hosts, networks, echoes=echoes) if len(hosts) > 1 else ([], [])
+    tried = [(one, dial_schedule(one.where, all_pairs=all_pairs)) for one in networks]
+    # many messages where a host has few others to dial
+    echoes = max(3, min(20, 120 // max(1, len(tried[0][1][hosts[-1].name])))) if measured else 0
+    dialled, deaf = try_connections(hosts, tried, echoes=echoes) if len(hosts) > 1 else ([], [])
     dialled = mark_lost(dialled)
     failures = [failure for item in dialled if (failure := item.failure)]
     best, broken = best_candidate(networks, failures)
@@ -188,7 +197,7 @@ def survey_network(
         label=best.label,
         where=best.where,
         failures=tuple(broken),
-        pairs=matrix(best.where, dialled),
+        pairs=matrix(best.where, dialled, next(schedule for one, schedule in tried if one is best)),
         unreached={(item.source, item.address): item.meaning for item in failures if item not in broken},
         deaf={outcome.name: outcome.reason for outcome in deaf},
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from clusterddp.checks.connections import coverage, culprits, dialled_pairs, list_pairs, on_dialled
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, lookup_of
 from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
-from clusterddp.text.folding import few, folded_names
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 CATEGORY = "Network"
 _TITLE = "all hosts reach each other by TCP, both ways"
+_SPARSE_TITLE = "every host reaches others by TCP, both ways"
 _MIN_FREE_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
-_MAX_LISTED_PAIRS = 4  # pairs of hosts listed in one finding
 
 
 def _own_name(evidence: Evidence) -> Iterable[Finding]:
@@ -108,7 +109,8 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
         named = {host for finding in found for host in finding.hosts} | set(network.deaf)
         well = tuple(report.name for report in evidence.hosts if report.name not in named)
         if well:
-            yield Finding(verdict="pass", hosts=well, message=f"{_TITLE}; a job needs {_job_ports(evidence)} open")
+            tried = f"{_SPARSE_TITLE}: {coverage(network)}" if coverage(network) else _TITLE
+            yield Finding(verdict="pass", hosts=well, message=f"{tried}; a job needs {_job_ports(evidence)} open")
 
 
 def _ports(evidence: Evidence) -> Iterable[Finding]:
@@ -139,14 +141,10 @@ def _connection_findings(
             shut = "every port" if (failure.source, failure.target) in ranged else "ephemeral ports"
             groups.setdefault((ranges.get(failure.target) or shut, failure.meaning), []).append(failure)
     rule = "" if ranges else _firewall_advice(evidence)
+    dialled = dialled_pairs(evidence.network, judged) if evidence.network else set()
     for (ports, meaning), group in groups.items():
         message = f"{list_pairs(group)} on {ports}: {meaning}"
-        yield Finding(verdict="fail", hosts=culprits(group), message=message, fix=rule)
-
-
-def list_pairs(failures: Sequence[DialFailure]) -> str:
-    """The failed pairs as text; of many, the first few."""
-    return few([f"{failure.source} → {failure.target}" for failure in failures], _MAX_LISTED_PAIRS)
+        yield Finding(verdict="fail", hosts=culprits(group, dialled), message=message, fix=rule)
 
 
 def _firewall_advice(evidence: Evidence) -> str:
@@ -159,13 +157,6 @@ def _job_ports(evidence: Evidence) -> str:
     """The TCP ports that a job uses between hosts: clusterddp_ports, and the ephemeral ones that gloo and NCCL get."""
     wanted = {entry.ports for entry, _ in evidence.facts} | {facts.ephemeral_range for _, facts in evidence.facts}
     return ", ".join("{}-{}".format(*one) for one in sorted(wanted))
-
-
-def culprits(failures: Sequence[DialFailure]) -> tuple[str, ...]:
-    """The hosts that take part in every failure; if there are none, all hosts that take part in any."""
-    common = set.intersection(*({failure.source, failure.target} for failure in failures))
-    involved = dict.fromkeys(host for failure in failures for host in (failure.target, failure.source))
-    return tuple(host for host in involved if host in common) or tuple(involved)
 
 
 def _ports_taken(evidence: Evidence) -> Iterable[Finding]:
@@ -230,7 +221,7 @@ CHECKS = (
         name="ports",
         category=CATEGORY,
         title="clusterddp_ports are open between all hosts",
-        judge=_ports,
+        judge=on_dialled(_ports, "clusterddp_ports are open"),
         needs=(FACTS, DIALLED),
         symptom="RendezvousTimeoutError, or RendezvousConnectionError: The client socket has timed out",
         fix="let TCP to clusterddp_ports through between the hosts; where firewall.yml has closed them, run it again",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog.network import CATEGORY, culprits, is_loopback, list_pairs
+from clusterddp.checks.catalog.network import CATEGORY, is_loopback
+from clusterddp.checks.connections import culprits, dialled_pairs, list_pairs, on_dialled
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, lookup_of
 from clusterddp.facts.dials import BLACK_HOLE
@@ -36,9 +37,10 @@ def _black_hole(evidence: Evidence) -> Iterable[Finding]:
     ]
     if not network or not failures:
         return
-    interfaces = sorted({f"{network.where[host].name} {network.where[host].mtu}" for host in culprits(failures)})
+    hosts = culprits(failures, dialled_pairs(network, judged))
+    interfaces = sorted({f"{network.where[host].name} {network.where[host].mtu}" for host in hosts})
     message = f"{list_pairs(failures)}: small packets pass, large ones vanish (MTU set here: {', '.join(interfaces)})"
-    yield Finding(verdict="fail", hosts=culprits(failures), message=message)
+    yield Finding(verdict="fail", hosts=hosts, message=message)
 
 
 def _judged_pairs(evidence: Evidence) -> list[Pair]:
@@ -50,12 +52,14 @@ def _judged_pairs(evidence: Evidence) -> list[Pair]:
 def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Iterable[Finding]:
     """Hosts without a single measured connection: skipped if they could not listen or dial, else unknown."""
     deaf = evidence.network.deaf if evidence.network else {}
+    measured_by: dict[str, bool] = {}  # a host with a working connection → whether one of them was measured
+    for pair in _judged_pairs(evidence):
+        for host in (pair.source, pair.target) if pair.word == OK else ():
+            measured_by[host] = measured_by.get(host, False) or measured(pair)
     for report in evidence.hosts:
-        working = [pair for pair in _judged_pairs(evidence) if pair.word == OK]
-        pairs = [pair for pair in working if report.name in (pair.source, pair.target)]
         if report.name in deaf:
             yield Finding(verdict="skipped", hosts=(report.name,), message="because of ports")
-        elif pairs and not any(measured(pair) for pair in pairs):
+        elif not measured_by.get(report.name, True):
             yield unknown(report.name, "could not look: its kernel is too old, or it was too busy to be measured")
 
 
@@ -82,11 +86,11 @@ def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
 
     Hosts with fewer than ``_LEAST_RESENT`` retransmitted segments are passed over: that may be chance.
     """
-    shares = {
-        host: share
-        for host, share in _shares(pairs).items()
-        if share >= least and sum(pair.resent for pair in pairs if host in (pair.source, pair.target)) >= _MIN_RESENT
-    }
+    resent: dict[str, int] = {}
+    for pair in pairs:
+        for host in (pair.source, pair.target):
+            resent[host] = resent.get(host, 0) + pair.resent
+    shares = {host: share for host, share in _shares(pairs).items() if share >= least and resent[host] >= _MIN_RESENT}
     return max(shares, key=lambda host: shares[host], default=None)
 
 
@@ -112,8 +116,9 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
         yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")
         return
     limit = max(_NEVER_FAR, _OUTLIER_FACTOR * usual)
-    while (host := _farthest(rtts, limit)) is not None:
-        yield warn(host, f"{_median_rtt(rtts, host):.1f} ms to the others and back, {usual:.2f} ms is usual here")
+    while (found := _farthest(rtts, limit)) is not None:
+        host, middle = found
+        yield warn(host, f"{middle:.1f} ms to the others and back, {usual:.2f} ms is usual here")
         rtts = {pair: rtt for pair, rtt in rtts.items() if host not in pair}
     for (source, target), rtt in rtts.items():
         if rtt > limit:
@@ -121,16 +126,15 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
             yield Finding(verdict="warn", hosts=(source, target), message=message)
 
 
-def _farthest(rtts: Mapping[tuple[str, str], float], limit: float) -> str | None:
-    """The host with the largest median round trip, if that exceeds the limit; else None."""
-    middles = {host: _median_rtt(rtts, host) for host in dict.fromkeys(host for pair in rtts for host in pair)}
+def _farthest(rtts: Mapping[tuple[str, str], float], limit: float) -> tuple[str, float] | None:
+    """The host with the largest median round trip, and that, if it exceeds the limit; else None."""
+    by_host: dict[str, list[float]] = {}
+    for pair, rtt in rtts.items():
+        for host in pair:
+            by_host.setdefault(host, []).append(rtt)
+    middles = {host: sorted(own)[(len(own) - 1) // 2] for host, own in by_host.items()}
     found = max(middles, key=lambda host: middles[host], default="")
-    return found if found and middles[found] > limit else None
-
-
-def _median_rtt(rtts: Mapping[tuple[str, str], float], host: str) -> float:
-    own = sorted(rtt for pair, rtt in rtts.items() if host in pair)
-    return own[(len(own) - 1) // 2]
+    return (found, middles[found]) if found and middles[found] > limit else None
 
 
 def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
@@ -165,7 +169,7 @@ CHECKS = (
         name="black-hole",
         category=CATEGORY,
         title="packets of full size pass between all hosts",
-        judge=_black_hole,
+        judge=on_dialled(_black_hole, "packets of full size pass"),
         needs=(FACTS, DIALLED),
         after=("network",),
         symptom="the group is made, small all-reduces work, and the first large one times out",
@@ -176,7 +180,7 @@ CHECKS = (
         name="loss",
         category=CATEGORY,
         title="no way between two hosts loses packets",
-        judge=_loss,
+        judge=on_dialled(_loss, "no packets are lost"),
         needs=(FACTS, DIALLED),
         after=("network", "black-hole"),
         symptom="every step waits for the one host whose packets are sent again and again",

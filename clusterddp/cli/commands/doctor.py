@@ -19,6 +19,7 @@ from clusterddp.launch.options import option_values
 )
 @click.option("--skip", metavar="NAMES", shell_complete=completion.checks, help="All but these.")
 @click.option("--share-gpus", is_flag=True, help="GPUs that others use are no fault.")
+@click.option("--all-pairs", is_flag=True, help="Of more than 32 hosts, too, connect every two with each other.")
 @click.option(
     "--launcher",
     type=Checked(option_values.launcher),

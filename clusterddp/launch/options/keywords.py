@@ -44,6 +44,7 @@ class DoctorKeywords(TypedDict, total=False):
         skip: Names of those to leave out.
         bench: Also measure, on hosts where nothing else computes.
         share_gpus: Others' work on the GPUs is expected; it becomes a warning.
+        all_pairs: Of more than 32 hosts, too, connect every two with each other.
         launcher: The launcher whose hosts are judged; None leaves it to the inventory. With ``slurm``, the nodes of a
             short job are judged.
         nnodes: How many of them; None: those that the inventory names, or else one.
@@ -54,6 +55,7 @@ class DoctorKeywords(TypedDict, total=False):
     skip: str | Iterable[str]
     bench: bool
     share_gpus: bool
+    all_pairs: bool
     launcher: str | None
     nnodes: int | None
     partition: str | None
@@ -91,6 +93,7 @@ DOCTOR_READERS: Mapping[str, Callable[[Any], object]] = {
     "skip": values.checks,
     "bench": values.flag,
     "share_gpus": values.flag,
+    "all_pairs": values.flag,
     "launcher": values.optional(values.checked(values.launcher)),
     "nnodes": values.optional(values.number(1)),
     "partition": values.optional(values.text),

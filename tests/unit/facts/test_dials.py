@@ -9,6 +9,7 @@ from clusterddp.facts.dials import DialAttempt, Pair, mark_lost, matrix
 from tests.unit.facts_made import interface
 
 WHERE = {"a": interface("10.0.0.1"), "b": interface("10.0.0.2")}
+BOTH = {"a": ("b",), "b": ("a",)}
 
 
 def dialled(word: str = "ok", *, ranged: bool = False, address: str = "10.0.0.2", **more: Any) -> DialAttempt:
@@ -18,14 +19,18 @@ def dialled(word: str = "ok", *, ranged: bool = False, address: str = "10.0.0.2"
 
 
 def pair(*dials: DialAttempt) -> Pair:
-    return next(one for one in matrix(WHERE, dials) if one.source == "a")
+    return next(one for one in matrix(WHERE, dials, BOTH) if one.source == "a")
 
 
 def test_every_ordered_pair_has_its_place() -> None:
-    assert [(one.source, one.target, one.verdict, one.word) for one in matrix(WHERE, [dialled()])] == [
+    assert [(one.source, one.target, one.verdict, one.word) for one in matrix(WHERE, [dialled()], BOTH)] == [
         ("a", "b", "pass", "ok"),
         ("b", "a", "unknown", "not dialled"),
     ]
+
+
+def test_a_pair_that_was_not_to_be_dialled_has_none() -> None:
+    assert [(one.source, one.target) for one in matrix(WHERE, [dialled()], {"a": ("b",), "b": ()})] == [("a", "b")]
 
 
 def test_what_was_measured_on_all_dials_is_joined() -> None:

@@ -207,7 +207,7 @@ def test_every_address_is_dialled_once_from_every_other_host_on_both_ports() -> 
     nodes = pair(("10.0.0", "eth0", 1000), ("10.1.0", "ib0", 200_000))
     found = candidates(nodes)
     ports, nonces = {"a": (1, 2), "b": (3, 4)}, {"a": "x", "b": "y"}
-    assert dials(found, ports, nonces, "a") == [
+    assert dials([(one, {"a": ("b",), "b": ("a",)}) for one in found], ports, nonces, "a") == [
         ("b", "10.0.0.2", 3, "y"),
         ("b", "10.0.0.2", 4, "y"),
         ("b", "10.1.0.2", 3, "y"),
