@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clusterddp.facts.host import Facts, Interface
     from clusterddp.facts.network import DialFailure
     from clusterddp.inventory import HostEntry
+    from clusterddp.remote.shared.probes.network_records import Heard
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +53,8 @@ class NetworkEvidence:
     # addresses on other networks that a host could not reach, and why, by host and address
     unreached: Mapping[tuple[str, str], str] = field(default_factory=dict)
     deaf: Mapping[str, str] = field(default_factory=dict)  # host → why it could not listen or dial
+    # of hosts with connections that failed, what their listeners and kernels report
+    heard: Mapping[str, Heard] = field(default_factory=dict)
     error: str = ""  # why no network could be chosen; then nothing was tried
     remedy: str = ""
 

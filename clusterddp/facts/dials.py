@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.facts.network import LOST, OK, TIMEOUT, DialFailure
+from clusterddp.facts.network import LOST, OK, SLOW, TIMEOUT, DialFailure
 from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.shared.probes.network_records import DialResult
 
@@ -65,11 +65,12 @@ class Pair:
 
     source: str
     target: str
-    # ``pass``; ``warn``: it loses packets; ``fail``: a connection failed; ``unknown``: none was tried
+    # ``pass``; ``warn``: it loses packets; ``fail``: a connection failed; ``unknown``: none was tried, or was answered
+    # in time by a host that was too busy
     verdict: Literal["pass", "warn", "fail", "unknown"]
     # ``ok``, ``timeout``, ``lost`` (no answer, and other connections lose packets), ``refused``, ``no route``, ``wrong
     # nonce``, ``no data`` (it connects, nothing comes after), ``black hole`` (small packets pass, large ones do not),
-    # ``not dialled``, or the operating system's own message
+    # ``slow``, ``queue full``, ``table full`` (facts/network.py), ``not dialled``, or the operating system's message
     word: str
     ports: str = ""  # the ports on which it failed: ``all``, ``clusterddp_ports``, ``ephemeral``; empty: none
     rtt_ms: float | None = None  # the shortest round trip; None if unknown
@@ -136,11 +137,13 @@ def _pair(source: str, target: str, dialled: Sequence[DialAttempt]) -> Pair:
     rtts = [one.rtt_us for one in dialled if one.rtt_us is not None]
     bulks = [one.bulk for one in dialled if one.bulk is not None]
     sent, resent = sum(one.sent for one in dialled), sum(one.resent for one in dialled)
+    broken.sort(key=lambda one: one.word == SLOW)  # what is certain comes first
     ports = "" if not broken else "all" if len(broken) == len(dialled) else _port_kind(broken[0])
+    failed: Literal["fail", "unknown"] = "unknown" if broken and broken[0].word == SLOW else "fail"
     return Pair(
         source=source,
         target=target,
-        verdict="fail" if broken else "warn" if _lossy(dialled) else "pass",
+        verdict=failed if broken else "warn" if _lossy(dialled) else "pass",
         word=broken[0].word if broken else OK,
         ports=ports,
         rtt_ms=min(rtts) / 1000 if rtts else None,

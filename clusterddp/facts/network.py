@@ -28,6 +28,10 @@ UNKNOWN_SPEED = 10_000  # Mbit/s; an interface that reports no speed is a virtua
 MAX_CANDIDATES = 16  # networks tried
 OK = "ok"  # the result of a successful connection
 TIMEOUT, LOST = "timeout", "lost"  # no answer; no answer between hosts whose other connections lose packets
+NO_DATA = "no data"  # connected, and nothing came after
+# Not answered, and the listener's host had accepted the connection; had no room for it in the listener's queue; had no
+# room, or its caller's host had none, in a table of the kernel.
+SLOW, QUEUE_FULL, TABLE_FULL = "slow", "queue full", "table full"
 # Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They are only used
 # if the operator's own connection came through one, or the inventory names it.
 _VIRTUAL = (
@@ -40,7 +44,10 @@ _MEANINGS = {
     "refused": "refused, a firewall rejects it",
     "no route": "no route, or a firewall rejects it",
     "wrong nonce": "another machine or program answers there",
-    "no data": "it connects, but nothing comes after: packets are lost, or another program has the port",
+    SLOW: "it took the connection, and its answer came too late: host or network are too busy",
+    QUEUE_FULL: "no answer, and its listener's queue overflowed",
+    TABLE_FULL: "no answer, and a table of the kernel has no room for it",
+    NO_DATA: "it connects, but nothing comes after: packets are lost, or another program has the port",
     "black hole": "it connects, but large packets vanish",
 }
 

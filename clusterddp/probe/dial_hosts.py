@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import HelperError
 from clusterddp.facts.dials import DialAttempt
 from clusterddp.facts.host import Facts, python_query
-from clusterddp.facts.network import dials
+from clusterddp.facts.network import NO_DATA, OK, TIMEOUT, dials
 from clusterddp.hosts.ask import ask, clock_offset, reading_answer
-from clusterddp.hosts.fanout import each
+from clusterddp.hosts.fanout import MAX_AT_ONCE, each
+from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.probes.facts_records import FactsRequest
 from clusterddp.remote.shared.probes.mark_records import FolderMarks, MarkedRequest, MarkRequest
-from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Listening, ListenRequest
+from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Heard, Listening, ListenRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields
+from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from clusterddp.facts.dial_schedule import Schedule
     from clusterddp.facts.network import Candidate
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.remote.shared.wire.frames import Frame
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
 MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
 DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two lost SYNs to be retransmitted
+DIAL_EXTENSIONS = 5  # times DIAL_TIMEOUT that a host extends it at most where its own process does not get to run
+DIALS_AT_ONCE = 256  # of one host
 LARGE_MESSAGE_BYTES = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
-LISTEN_SECONDS = 60  # then a listener whose operator is gone ends by itself
+LISTEN_SECONDS = 60  # beside the time for all dials; then a listener whose operator is gone ends by itself
+# A dial that ended with one of these is not repeated: another machine answered, which nobody is too busy for.
+_CERTAIN = (OK, "wrong nonce")
 
 
 def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]:
@@ -41,25 +48,59 @@ def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]
     return each(hosts, lambda host: facts_of_host(host, fresh=fresh, packages=False))
 
 
-def try_connections(
-    hosts: Sequence[Host], tried: Sequence[tuple[Candidate, Schedule]], *, echoes: int = 0
-) -> tuple[list[DialAttempt], list[Outcome[Any]]]:
-    """Try TCP connections on all candidates at once, as each one's schedule says.
+def try_connections(hosts: Sequence[Host], tried: Sequence[tuple[Candidate, Schedule]], *, echoes: int = 0) -> Trial:
+    """Try TCP connections on all candidates at once, as each one's schedule says; repeat those that failed, once.
 
-    Second, the hosts that could not listen or dial.
-
+    The repetition finds the hosts quiet, for all other connections are over: what only failed because of them succeeds.
     Large packets are sent on every connection; before them ``echoes`` small messages, to measure losses and round
     trips.
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
+    most = max((sum(len(schedule[host.name]) for _, schedule in tried) for host in hosts), default=0)
+    # Two rounds of dials, which so many hosts make at once, and each of which takes so long at most.
+    seconds = LISTEN_SECONDS + 2 * (1 + len(hosts) // MAX_AT_ONCE) * _dial_limit(2 * most)
     with contextlib.ExitStack() as stack:
-        listening = _listen(hosts, nonces, stack)
-        ports = {outcome.name: outcome.get() for outcome in listening if not outcome.error}
-        dialled = each(hosts, lambda host: _dial(host, tried, ports, nonces, echoes))
+        listening = each(hosts, lambda host: _Listener(host, nonces[host.name], seconds, stack))
+        listeners = {outcome.name: outcome.value for outcome in listening if outcome.value}
+        targets = {host.name: _targets(host.name, tried, listeners, nonces, echoes) for host in hosts}
+        dialled = each(hosts, lambda host: _dial(host, targets[host.name]))
+        first = {outcome.name: outcome.value or [] for outcome in dialled}
+        failed = {name: [one.word not in _CERTAIN for one in attempts] for name, attempts in first.items()}
+        quiet = each(
+            [host for host in hosts if any(failed[host.name])],
+            lambda host: _dial(host, list(compress(targets[host.name], failed[host.name]))),
+        )
+        again = {outcome.name: iter(outcome.value or ()) for outcome in quiet}
+        attempts = [
+            _later(one, next(again.get(name, iter(())), one)) if bad else one
+            for name, own in first.items()
+            for one, bad in zip(own, failed[name], strict=True)
+        ]
+        unsure = {name for one in attempts if one.word not in _CERTAIN for name in (one.source, one.target)}
+        heard = each([listener for name, listener in listeners.items() if name in unsure], _Listener.end)
     outcomes: list[Outcome[Any]] = [*listening, *dialled]
-    return [one for outcome in dialled for one in outcome.value or ()], [
-        outcome for outcome in outcomes if outcome.error
-    ]
+    return Trial(
+        attempts=attempts,
+        deaf=[outcome for outcome in outcomes if outcome.error],
+        heard={outcome.name: outcome.value for outcome in heard if outcome.value},
+    )
+
+
+def _later(first: DialAttempt, second: DialAttempt) -> DialAttempt:
+    """Which of two failed connections to one address counts, or the second, if it succeeded.
+
+    A rejection stands: a firewall sends only so many of them in a second.
+    """
+    return second if second.word == OK or first.word in (TIMEOUT, NO_DATA) else first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What came of trying the connections between hosts."""
+
+    attempts: list[DialAttempt]
+    deaf: list[Outcome[Any]]  # the hosts that could not listen or dial, and why
+    heard: Mapping[str, Heard]  # of hosts with failed connections, what their listeners report
 
 
 def find_shared_folders(
@@ -111,50 +152,74 @@ def decode_facts(host: Host, found: Any) -> Facts:
     return Facts.from_json(host.name, found, clock_offset_ns=offset, clock_error_ns=error)
 
 
-def _listen(
-    hosts: Sequence[Host], nonces: Mapping[str, str], stack: contextlib.ExitStack
-) -> list[Outcome[tuple[int, int]]]:
-    """Start a listener on every host and return its two ports; leaving the stack ends the listeners."""
-
-    def start(host: Host) -> tuple[int, int]:
-        request = ListenRequest(ports=host.entry.ports, nonce=nonces[host.name], seconds=LISTEN_SECONDS)
-        with reading_answer(host.name):
-            ranged, tried = start_listener(host, "listen", request, stack)
-            return ranged, tried
-
-    return each(hosts, start)
-
-
 def start_listener(host: Host, operation: str, request: ListenRequest, stack: contextlib.ExitStack) -> tuple[int, ...]:
     """Start an operation that listens until it is cancelled; its ports. Leaving the stack cancels it."""
-
-    def frames() -> Generator[Frame, None, None]:
-        yield from host.stream(operation, to_fields(request))
-
-    header = next(stack.enter_context(contextlib.closing(frames()))).header
+    header = next(stack.enter_context(contextlib.closing(host.stream(operation, to_fields(request))))).header
     with reading_answer(host.name):
         return read_record(Listening, header, "listening").ports
 
 
-def _dial(
-    host: Host,
+class _Listener:
+    """A listener on a host, until the stack is left; ``ports``: one of clusterddp_ports, and one the kernel chose."""
+
+    def __init__(self, host: Host, nonce: str, seconds: float, stack: contextlib.ExitStack) -> None:
+        request = ListenRequest(ports=host.entry.ports, nonce=nonce, seconds=seconds)
+        self.name = host.name
+        self._outgoing = Outgoing()
+        frames = host.stream("listen", to_fields(request), self._outgoing)
+        self._frames = stack.enter_context(contextlib.closing(frames))
+        header = next(self._frames).header
+        with reading_answer(host.name):
+            ranged, chosen = read_record(Listening, header, "listening").ports
+        self.ports = ranged, chosen
+
+    def end(self) -> Heard:
+        """End it; what it reports. Raises HelperError or UnreachableError."""
+        self._outgoing.end()
+        frame = next(frame for frame in self._frames if frame.kind == "end")
+        with reading_answer(self.name):
+            return read_record(Heard, parse_json(frame.body), "heard")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Target:
+    """One connection that a host is to try."""
+
+    name: str
+    ranged: bool
+    dial: DialTarget
+
+
+def _targets(
+    source: str,
     tried: Sequence[tuple[Candidate, Schedule]],
-    ports: Mapping[str, tuple[int, int]],
+    listeners: Mapping[str, _Listener],
     nonces: Mapping[str, str],
     echoes: int,
-) -> list[DialAttempt]:
-    """Let one host dial others; ``ports`` has two ports per host, of which the first is in clusterddp_ports."""
-    targets = dials(tried, ports, nonces, host.name)
-    dial_targets = tuple(
-        # Of a host's two ports, that in clusterddp_ports is only connected to: one measurement per direction is enough.
-        DialTarget(address, port, nonce, *((0, 0) if port == ports[target][0] else (echoes, LARGE_MESSAGE_BYTES)))
-        for target, address, port, nonce in targets
-    )
-    request = DialRequest(targets=dial_targets, timeout=DIAL_TIMEOUT)
-    answers = host.call("dial", to_fields(request), timeout=2 * DIAL_TIMEOUT * (1 + len(targets) // 256) + 60)
+) -> list[_Target]:
+    """What one host dials: two ports of each other host, of which the first is in clusterddp_ports."""
+    ports = {name: listener.ports for name, listener in listeners.items()}
+    targets = []
+    for name, address, port, nonce in dials(tried, ports, nonces, source):
+        ranged = port == ports[name][0]
+        # That in clusterddp_ports is only connected to: one measurement per direction is enough.
+        measured = (0, 0) if ranged else (echoes, LARGE_MESSAGE_BYTES)
+        targets.append(_Target(name=name, ranged=ranged, dial=DialTarget(address, port, nonce, *measured)))
+    return targets
+
+
+def _dial(host: Host, targets: Sequence[_Target]) -> list[DialAttempt]:
+    """Let one host dial others."""
+    request = DialRequest(targets=tuple(target.dial for target in targets), timeout=DIAL_TIMEOUT)
+    answers = host.call("dial", to_fields(request), timeout=_dial_limit(len(targets)))
     if not isinstance(answers, list) or len(answers) != len(targets):
         raise HelperError(host.name, "its dials came back in another number than was asked for")
     return [
-        DialAttempt.from_json(host.name, target, address, port, answer, ranged=port == ports[target][0])
-        for (target, address, port, _), answer in zip(targets, answers, strict=True)
+        DialAttempt.from_json(host.name, one.name, one.dial.address, one.dial.port, answer, ranged=one.ranged)
+        for one, answer in zip(targets, answers, strict=True)
     ]
+
+
+def _dial_limit(count: int) -> float:
+    """The seconds that so many dials of one host take at most, all of them extended as far as may be."""
+    return (2 + DIAL_EXTENSIONS) * DIAL_TIMEOUT * (1 + count // DIALS_AT_ONCE) + 60

@@ -16,6 +16,7 @@ from clusterddp.errors import ClusterddpError, HelperError, PlanError
 from clusterddp.facts.dial_schedule import dial_schedule
 from clusterddp.facts.dials import mark_lost, matrix
 from clusterddp.facts.network import best_candidate, candidates, loopback
+from clusterddp.facts.unanswered import explain_unanswered
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host, find_shared_folders, try_connections
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
@@ -184,8 +185,9 @@ def survey_network(
     tried = [(one, dial_schedule(one.where, all_pairs=all_pairs)) for one in networks]
     # many messages where a host has few others to dial
     echoes = max(3, min(20, 120 // max(1, len(tried[0][1][hosts[-1].name])))) if measured else 0
-    dialled, deaf = try_connections(hosts, tried, echoes=echoes) if len(hosts) > 1 else ([], [])
-    dialled = mark_lost(dialled)
+    trial = try_connections(hosts if len(hosts) > 1 else [], tried, echoes=echoes)
+    addresses = {entry.name: [one.address for one in own.addresses] for entry, own in nodes}
+    dialled = explain_unanswered(mark_lost(trial.attempts), trial.heard, addresses)
     failures = [failure for item in dialled if (failure := item.failure)]
     best, broken = best_candidate(networks, failures)
     others = ", ".join(f"{item.label} ({item.speed} Mbit/s)" for item in networks if item is not best) or "none"
@@ -199,7 +201,8 @@ def survey_network(
         failures=tuple(broken),
         pairs=matrix(best.where, dialled, next(schedule for one, schedule in tried if one is best)),
         unreached={(item.source, item.address): item.meaning for item in failures if item not in broken},
-        deaf={outcome.name: outcome.reason for outcome in deaf},
+        deaf={outcome.name: outcome.reason for outcome in trial.deaf},
+        heard=trial.heard,
     )
 
 

@@ -14,10 +14,11 @@ from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, u
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, lookup_of
 from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
+from clusterddp.facts.network import QUEUE_FULL, SLOW, TABLE_FULL
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.host import Facts
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 CATEGORY = "Network"
 _TITLE = "all hosts reach each other by TCP, both ways"
 _SPARSE_TITLE = "every host reaches others by TCP, both ways"
+_FIXES = {  # in place of what helps against a firewall
+    QUEUE_FULL: "see the check listen-queue; then look again",
+    TABLE_FULL: "see the checks neighbour-table and connection-tracking; then look again",
+}
 _MIN_FREE_PORTS = 4  # a host needs three for each run: store, run control, MASTER_PORT
 
 
@@ -104,6 +109,8 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
             yield Finding(verdict="skipped", hosts=(report.name,), message="because of ports")
     shut = [failure for failure in network.failures if not failure.ranged and failure.word != BLACK_HOLE]
     found = list(_connection_findings(evidence, shut, network.failures, {}))
+    # A host that answers too late on one port is too busy on the other too: this is said once, here.
+    found += _slow_findings(evidence, {host for finding in found for host in finding.hosts})
     yield from found
     if network.where and not all(interface.loopback for interface in network.where.values()):
         named = {host for finding in found for host in finding.hosts} | set(network.deaf)
@@ -137,14 +144,29 @@ def _connection_findings(
     ranged = {(failure.source, failure.target) for failure in all_failures if failure.ranged}
     groups: dict[tuple[str, str], list[DialFailure]] = {}
     for failure in failures:
-        if failure.source in judged and failure.target in judged:
+        if failure.source in judged and failure.target in judged and failure.word != SLOW:
             shut = "every port" if (failure.source, failure.target) in ranged else "ephemeral ports"
             groups.setdefault((ranges.get(failure.target) or shut, failure.meaning), []).append(failure)
     rule = "" if ranges else _firewall_advice(evidence)
     dialled = dialled_pairs(evidence.network, judged) if evidence.network else set()
     for (ports, meaning), group in groups.items():
         message = f"{list_pairs(group)} on {ports}: {meaning}"
-        yield Finding(verdict="fail", hosts=culprits(group, dialled), message=message, fix=rule)
+        fix = _FIXES.get(group[0].word, rule)
+        yield Finding(verdict="fail", hosts=culprits(group, dialled), message=message, fix=fix)
+
+
+def _slow_findings(evidence: Evidence, named: Container[str]) -> Iterable[Finding]:
+    """Hosts whose connections were made, and answered too late: that proves no fault of the network, nor that it works.
+
+    Those that are ``named`` already are left out.
+    """
+    slow = [failure for failure in evidence.network.failures if failure.word == SLOW] if evidence.network else []
+    for report in evidence.hosts:
+        own = [failure for failure in slow if failure.target == report.name]
+        if own and evidence.network and report.name not in named:
+            late = evidence.network.heard[report.name].late_ms / 1000 if report.name in evidence.network.heard else 0
+            held = f" (our process there was held up for {late:.1f} s)" if late else ""
+            yield unknown(report.name, f"could not look: {list_pairs(own)}: {own[0].meaning}{held}")
 
 
 def _firewall_advice(evidence: Evidence) -> str:
@@ -215,6 +237,7 @@ CHECKS = (
         title=_TITLE,
         judge=_network,
         needs=(FACTS, NETWORK),
+        after=("neighbour-table", "connection-tracking"),
         symptom="The client socket has timed out, No route to host, or a hang: workers use ephemeral ports",
     ),
     Check(
@@ -223,6 +246,7 @@ CHECKS = (
         title="clusterddp_ports are open between all hosts",
         judge=on_dialled(_ports, "clusterddp_ports are open"),
         needs=(FACTS, DIALLED),
+        after=("neighbour-table", "connection-tracking"),
         symptom="RendezvousTimeoutError, or RendezvousConnectionError: The client socket has timed out",
         fix="let TCP to clusterddp_ports through between the hosts; where firewall.yml has closed them, run it again",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog import connectivity, gpus, machine, network, software, storage
+from clusterddp.checks.catalog import connectivity, gpus, kernel_tables, machine, network, software, storage
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, REHEARSAL
 from clusterddp.remote.shared.text.counted import counted
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CATEGORY = "Rehearsal"
 STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the job reports them
 _NO_CAUSES = {"login-noise", "login-environment", "busy-gpus", "live-runs", "leftovers", "disk"}
-_TABLES = (connectivity, software, gpus, machine, network, storage)
+_TABLES = (connectivity, software, gpus, machine, kernel_tables, network, storage)
 CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _NO_CAUSES)
 
 

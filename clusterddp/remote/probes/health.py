@@ -21,6 +21,7 @@ from ..system.small_files import sorted_names
 from ..workdir.sync_record import changed_files
 from . import infiniband
 from .filesystems import describe_folder, extension_locks, try_write, unknown_folder
+from .kernel_counters import kernel_counters
 from .login_shell import LoginShell
 
 ANSWER_TIMEOUT = 4.0  # seconds for names, folders and paths together
@@ -63,6 +64,7 @@ def health(request: Request) -> Dict[str, Any]:
             code=answers.get("code"),
             login=login.answer(asked.python) if login else None,
             cgroup=Cgroup(**cgroups.limits()._asdict()),
+            tables=kernel_counters().tables,
         )
     )
 

@@ -7,36 +7,43 @@ that is not answered is repeated on further connections within the same timeout:
 handshake after 1 s, 2 s, 4 s, so after two lost packets one connection may not recover in time.
 """
 
+import contextlib
 import errno
 import selectors
 import socket
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Set
 
 from ..helper.request import Request
-from ..shared.probes.network_records import DialRequest, DialResult, DialTarget, Listening, ListenRequest
+from ..shared.probes.network_records import DialRequest, DialResult, DialTarget, Heard, Listening, ListenRequest
 from ..shared.schema.record import to_fields
 from ..system.bootstrap import Refused
 from .dial import LENGTH, MAX_ECHOES, MAX_MESSAGE, NO_DATA, NONCE_LIMIT, Dial
+from .kernel_counters import kernel_counters
 
 BACKLOG = 1024
 MAX_ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
 MAX_AT_ONCE = 256  # dials under way, so 768 connections at most; many systems allow a process 1024 descriptors
 CHECK_INTERVAL = 0.1  # seconds between two checks for connections that have timed out
+_MAPPED = "::ffff:"  # how a socket of both families writes an IPv4 address
+MAX_EXTENSIONS = 5  # timeouts by which all of them are extended at most, where this process does not get to run
 
 
 def listen(request: Request) -> Dict[str, Any]:
     """Operation: send every caller the nonce and answer its messages, until cancelled or for ``seconds``.
 
     Takes a ``ListenRequest`` (shared/probes/network_records.py). It sends one data frame, with the header of
-    ``Listening``, as soon as it listens on both ports: one of the range, and one that the kernel chose. Raises
-    Refused if every port of the range is taken.
+    ``Listening``, as soon as it listens on both ports: one of the range, and one that the kernel chose. When the
+    operator's data ends, it returns what it ``Heard``. Raises Refused if every port of the range is taken.
     """
     asked = request.read_args(ListenRequest)
+    before = kernel_counters()
     with bind_range(*asked.ports) as ranged, _listen_on(0) as chosen:
         request.send(b"", **to_fields(Listening((ranged.getsockname()[1], chosen.getsockname()[1]))))
-        _serve([ranged, chosen], asked.nonce.encode()[:NONCE_LIMIT], asked.seconds)
-    return {}
+        service = _Service([ranged, chosen], asked.nonce.encode()[:NONCE_LIMIT])
+        service.run(request, asked.seconds)
+    callers = {str(port): tuple(sorted(own)) for port, own in service.callers.items()}
+    return to_fields(Heard(callers, int(1000 * service.lateness.longest), before, kernel_counters()))
 
 
 def dial(request: Request) -> List[Dict[str, Any]]:
@@ -69,15 +76,36 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[DialResult]:
     """Dial every target; the results in order. Each has ``timeout`` seconds to connect and as many to measure."""
     with selectors.DefaultSelector() as selector:
         calls = [_Call(index, target, timeout, selector) for index, target in enumerate(targets)]
-        next_check = time.monotonic() + CHECK_INTERVAL
+        lateness = Lateness()
         while selector.get_map():
             for key, _ in selector.select(CHECK_INTERVAL):
                 calls[key.data.index].step(key.data)
-            if time.monotonic() >= next_check:
+            if lateness.is_due():
+                late = min(lateness.last, MAX_EXTENSIONS * timeout - lateness.total)
+                lateness.total += max(0.0, late)
                 for call in calls:
-                    call.check_timeouts(time.monotonic())
-                next_check = time.monotonic() + CHECK_INTERVAL
+                    call.check_timeouts(time.monotonic(), max(0.0, late))
     return [call.answer for call in calls]
+
+
+class Lateness:
+    """Measures how long this process is kept from running: it wants to run once in CHECK_INTERVAL."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0  # seconds
+        self.last = 0.0
+        self.total = 0.0  # as the caller adds it up
+        self._next = time.monotonic() + CHECK_INTERVAL
+
+    def is_due(self) -> bool:
+        """Whether the interval is over; then the next one begins, and ``last`` says how late this is."""
+        late = time.monotonic() - self._next
+        if late < 0:
+            return False
+        self.last = late if late > CHECK_INTERVAL else 0.0  # an interval more is no delay, but work
+        self.longest = max(self.longest, self.last)
+        self._next = time.monotonic() + CHECK_INTERVAL
+        return True
 
 
 class _Call:
@@ -102,10 +130,15 @@ class _Call:
         elif dial.proven and len(self._dials) > 1:
             self._close([one for one in self._dials if one is not dial])
 
-    def check_timeouts(self, now: float) -> None:
-        """Give up connections that have timed out; begin a further one while the listener has answered on none."""
+    def check_timeouts(self, now: float, late: float = 0.0) -> None:
+        """Give up connections that have timed out; begin a further one while the listener has answered on none.
+
+        The time for which this process was ``late`` does not count: what came meanwhile is still to be read.
+        """
         if not self._dials:
             return
+        for dial in self._dials:
+            dial.until += late
         first = self._dials[0]
         if now >= first.until:
             results = [one.give_up() for one in self._dials]
@@ -186,6 +219,9 @@ class _Caller:
         self._socket.setblocking(False)
         self._socket.send(nonce)  # the buffer of a new connection always has space for it
 
+    def close(self) -> None:
+        self._socket.close()
+
     def answer_message(self) -> bool:
         """Read and answer a message; False where the caller closed the connection or sent something else."""
         try:
@@ -217,29 +253,53 @@ class _Caller:
         return True
 
 
-def _serve(listeners: List[socket.socket], nonce: bytes, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    with selectors.DefaultSelector() as selector:
-        for listener in listeners:
-            selector.register(listener, selectors.EVENT_READ)
-        while time.monotonic() < deadline:
-            for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
-                connection: Any = key.fileobj
-                if key.data is None:
-                    _greet(selector, connection, nonce)
-                elif not key.data.answer_message():
-                    selector.unregister(connection)
-                    connection.close()
+class _Service:
+    """Answers callers, and keeps their addresses."""
 
+    def __init__(self, listeners: List[socket.socket], nonce: bytes) -> None:
+        self.callers: Dict[int, Set[str]] = {}  # port → addresses
+        self.lateness = Lateness()
+        self._listeners, self._nonce = listeners, nonce
+        self._selector = selectors.DefaultSelector()
 
-def _greet(selector: selectors.BaseSelector, listener: socket.socket, nonce: bytes) -> None:
-    try:
-        connection, _ = listener.accept()
-    except OSError:
-        return  # the caller left in the queue
-    try:
-        caller = _Caller(connection)
-        caller.greet(nonce)
-        selector.register(connection, selectors.EVENT_READ, caller)
-    except OSError:
-        connection.close()
+    def run(self, request: Request, seconds: float) -> None:
+        """Answer callers for ``seconds``, or until the operator's data ends."""
+        deadline = time.monotonic() + seconds
+        with self._selector, self._callers():
+            self._selector.register(request.handle, selectors.EVENT_READ)
+            for listener in self._listeners:
+                self._selector.register(listener, selectors.EVENT_READ, listener)
+            while time.monotonic() < deadline:
+                for key, _ in self._selector.select(CHECK_INTERVAL):
+                    if key.data is None and request.take()[1]:
+                        return
+                    if key.data in self._listeners:
+                        self._greet(key.data)
+                    elif key.data is not None and not key.data.answer_message():
+                        self._selector.unregister(key.fileobj)
+                        key.data.close()
+                self.lateness.is_due()
+
+    @contextlib.contextmanager
+    def _callers(self) -> Iterator[None]:
+        """Close what is still connected at the end."""
+        try:
+            yield
+        finally:
+            for key in self._selector.get_map().values():
+                if isinstance(key.data, _Caller):
+                    key.data.close()
+
+    def _greet(self, listener: socket.socket) -> None:
+        try:
+            connection, address = listener.accept()
+        except OSError:
+            return  # the caller left in the queue
+        port = listener.getsockname()[1]
+        self.callers.setdefault(port, set()).add(address[0].partition("%")[0].replace(_MAPPED, "", 1))
+        try:
+            caller = _Caller(connection)
+            caller.greet(self._nonce)
+            self._selector.register(connection, selectors.EVENT_READ, caller)
+        except OSError:
+            connection.close()

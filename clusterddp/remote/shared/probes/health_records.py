@@ -4,6 +4,7 @@ from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, maybe, nested, record, record_in
+from .network_records import KernelTable
 
 
 def _unsigned(fields: Fields, name: str) -> int:
@@ -130,3 +131,4 @@ class Health(NamedTuple):
     code: Optional[Tuple[str, ...]] = field(maybe(Fields.texts), default=_NONE_CHANGED)  # files; None: no answer
     login: Optional[LoginPython] = field(maybe(nested(LoginPython)), default=None)  # None: not tried
     cgroup: Optional[Cgroup] = field(maybe(nested(Cgroup)), default=None)
+    tables: Mapping[str, KernelTable] = field(by_key(nested(KernelTable)), default={})  # as in ``KernelCounters``

@@ -1,9 +1,9 @@
 """The records of the operations that try the network between hosts: ``listen``, ``dial``, ``drain`` and ``pour``."""
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 from ..schema.fields import Fields
-from ..schema.record import field, many, maybe, nested, record
+from ..schema.record import by_key, field, many, maybe, nested, record
 
 
 @record
@@ -55,6 +55,34 @@ class DialResult(NamedTuple):
     bulk: Optional[bool] = field(maybe(Fields.flag), default=None)  # None: no large message was sent, or it is unknown
     sent: int = field(Fields.number, default=0)  # TCP segments
     resent: int = field(Fields.number, default=0)
+
+
+@record
+class KernelTable(NamedTuple):
+    """A table of the kernel that can be full; None for what it does not show."""
+
+    used: Optional[int] = field(Fields.maybe_number, default=None)
+    limit: Optional[int] = field(Fields.maybe_number, default=None)
+    refused: Optional[int] = field(Fields.maybe_number, default=None)  # how often there was no room, since the boot
+
+
+@record
+class KernelCounters(NamedTuple):
+    """What a kernel says of packets that it dropped itself."""
+
+    listen_overflows: Optional[int] = field(Fields.maybe_number, default=None)  # connections no listener had room for
+    # ``arp`` and ``ndisc``: the neighbours by IPv4 and IPv6; ``conntrack``: the connections that a firewall keeps
+    tables: Mapping[str, KernelTable] = field(by_key(nested(KernelTable)), default={})
+
+
+@record
+class Heard(NamedTuple):
+    """What a listener says at its end: who connected, and what its kernel dropped in the meantime."""
+
+    callers: Mapping[str, Tuple[str, ...]] = field(by_key(Fields.texts), default={})  # port → the callers' addresses
+    late_ms: int = field(Fields.number, default=0)  # the longest time for which it did not get to run
+    before: KernelCounters = field(nested(KernelCounters), default=KernelCounters())
+    after: KernelCounters = field(nested(KernelCounters), default=KernelCounters())
 
 
 @record

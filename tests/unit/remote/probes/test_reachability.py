@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +17,9 @@ import pytest
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.probes import reachability
 from clusterddp.remote.probes.reachability import bind_range, dial, dial_all, listen
-from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget
-from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.wire.frames import Decoder
+from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Heard
+from clusterddp.remote.shared.schema.record import read_record, to_fields
+from clusterddp.remote.shared.wire.frames import Decoder, encode
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.operation import run_operation
 
@@ -30,17 +33,20 @@ HOME = "127.0.0.1"
 def listener(nonce: str = "secret", ports: tuple[int, int] = (29480, 29499)) -> Iterator[list[int]]:
     """A listener in a process of its own, killed as the helper kills a cancelled operation."""
     frames, sink = os.pipe()
+    source, operator = os.pipe()
     child = os.fork()
     if not child:
         try:
-            listen(Request(1, {"ports": list(ports), "nonce": nonce, "seconds": 60}, 0, sink))
+            listen(Request(1, {"ports": list(ports), "nonce": nonce, "seconds": 60}, source, sink))
         finally:
             os._exit(1)
     os.close(sink)
+    os.close(source)
     try:
         yield next(Decoder().feed(os.read(frames, 1 << 16))).header["ports"]
     finally:
         os.close(frames)
+        os.close(operator)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
@@ -149,7 +155,68 @@ def test_a_range_can_be_bound_again_at_once() -> None:
 
 
 def test_a_listener_without_operator_ends_by_itself() -> None:
-    assert run_operation(listen, {"ports": [29480, 29499], "nonce": "n", "seconds": 0.05}) == {}
+    heard = read_record(Heard, run_operation(listen, {"ports": [29480, 29499], "nonce": "n", "seconds": 0.05}), "heard")
+    assert heard.callers == {}
+
+
+def test_a_listener_reports_at_the_end_of_its_data_who_connected_on_which_port() -> None:
+    operator_reads, sink = os.pipe()
+    source, operator_writes = os.pipe()
+    request = Request(1, {"ports": [29480, 29499], "nonce": "n", "seconds": 60}, source, sink)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            listening = pool.submit(listen, request)
+            ranged, chosen = next(Decoder().feed(os.read(operator_reads, 1 << 16))).header["ports"]
+            assert ask((HOME, ranged, "n"), timeout=30) == ["ok"]
+            assert ask(("::1" if socket.has_ipv6 else HOME, chosen, "n"), timeout=30) == ["ok"]
+            os.write(operator_writes, encode({"kind": "end"}))
+            heard = read_record(Heard, listening.result(30), "heard")
+    finally:
+        for handle in (operator_reads, sink, source, operator_writes):
+            os.close(handle)
+    assert heard.callers == {str(ranged): (HOME,), str(chosen): ("::1" if socket.has_ipv6 else HOME,)}
+    assert heard.before.listen_overflows is not None
+
+
+def test_the_time_for_which_a_process_does_not_get_to_run_is_no_time_of_the_dialled_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock jumps where a process that was stopped goes on; then the answer, which has come meanwhile, is read."""
+    jumps, now = iter([0.0, 0.0, 40.0]), time.monotonic
+    passed = [0.0]
+
+    def clock() -> float:
+        return now() + passed[0]
+
+    class Suspended(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            passed[0] += next(jumps, 0.0)
+            return super().select(timeout) if passed[0] else []
+
+    monkeypatch.setattr(reachability, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(selectors, "DefaultSelector", Suspended)
+    with socket.create_server((HOME, 0)) as server, ThreadPoolExecutor(1) as pool:
+        dialling = pool.submit(dial_all, [DialTarget(HOME, server.getsockname()[1], "secret")], 20.0)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"secret")
+            (answer,) = dialling.result(60)
+    assert answer.word == "ok"
+
+
+def test_a_process_that_hardly_runs_gives_up_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = [0.0]
+
+    class Suspended(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            passed[0] += 3.0
+            return super().select(0 if timeout else None)
+
+    monkeypatch.setattr(reachability, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+    monkeypatch.setattr(selectors, "DefaultSelector", Suspended)
+    with socket.create_server((HOME, 0)) as silent:
+        assert dial_all([DialTarget(HOME, silent.getsockname()[1], "n")], 1.0)[0].word == "no data"
+    assert passed[0] < 60
 
 
 def test_what_is_said_after_the_nonce_is_measured() -> None:
