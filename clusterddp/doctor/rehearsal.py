@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 START_TIMEOUT = 20.0  # seconds until every host must have reported: torchrun's own import of torch, and its rendezvous
 RUN_TIMEOUT = 20.0  # seconds of a rehearsal from then on
 STEP_TIMEOUT = 10.0  # seconds that one of its steps may take; then torch reports what it waited for
+# A small operation takes a host USUAL_OPERATION seconds; where the slowest of all takes longer, for they are busy, all
+# these limits are so many times as long, MAX_SLOWNESS times at most.
+USUAL_OPERATION, MAX_SLOWNESS = 0.1, 15.0
 OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
 SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"
@@ -243,12 +246,15 @@ def parts(
 def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = RUN_TIMEOUT) -> RehearsalEvidence:
     """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
     backend, why, devices = _backend(parts)
+    slowness = measure_slowness([part.host for part in parts])
+    options = {"backend": backend, "timeout": STEP_TIMEOUT * slowness}
+    limits = {"limit": limit * slowness, "start": START_TIMEOUT * slowness}
     parts = [
         RehearsalPart(host=part.host, facts=part.facts, interface=part.interface, devices=devices.get(part.host.name))
         for part in parts
     ]
     try:
-        result = run_program(cluster, parts, REHEARSAL, {"backend": backend, "timeout": STEP_TIMEOUT}, limit=limit)
+        result = run_program(cluster, parts, REHEARSAL, options, **limits)
     except ClusterddpError as error:
         return _with_failure(RehearsalEvidence(backend=backend, why=why), error)
     lines = result.by_host()
@@ -263,6 +269,19 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = RU
     if verdict and verdict.state == RunState.FAILED:
         return replace(seen, blamed=verdict.culprits, failure=verdict.line, remedy=verdict.remedy)
     return _with_failure(seen, result.lost) if result.lost and not result.late else seen
+
+
+def measure_slowness(hosts: Sequence[Host]) -> float:
+    """How many times as long as usual the slowest host takes for a small operation, all of them at once; 1 at least."""
+
+    def measure(host: Host) -> float:
+        began = time.monotonic()
+        host.call("clock", timeout=MAX_SLOWNESS)
+        return time.monotonic() - began
+
+    # A host that does not answer in that time is as slow as can be, or is lost, which the rehearsal itself shows.
+    took = [MAX_SLOWNESS if outcome.value is None else outcome.value for outcome in each(hosts, measure)]
+    return max(1.0, min(MAX_SLOWNESS, max(took, default=0.0) / USUAL_OPERATION))
 
 
 def _with_failure(evidence: RehearsalEvidence, error: ClusterddpError) -> RehearsalEvidence:
