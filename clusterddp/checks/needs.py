@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.model import NOT_ASKED, Need, missing_data, skipped
 from clusterddp.errors import HelperError
+from clusterddp.facts.dial_schedule import some_others
 from clusterddp.facts.gpu_assignment import FREE_MIB
 from clusterddp.facts.host import python_query
 from clusterddp.facts.job_paths import job_paths
@@ -68,11 +69,17 @@ def _health_arguments(context: QueryContext) -> Mapping[str, Any]:
         paths=tuple({**(job_paths(entry, own_facts) if own_facts else {}), **dict.fromkeys(entry.links.values())}),
         login=not entry.python and not entry.setup,  # else the inventory decides, whatever a login finds
         python=own_facts.python if own_facts else None,
-        names=tuple(dict.fromkeys(one.hostname for one in context.facts.values())),
+        names=tuple(dict.fromkeys(context.facts[name].hostname for name in _looked_up(context))),
         ports=entry.ports,
         pids=tuple(pid for gpu in own_facts.gpus for pid in gpu.processes) if own_facts else (),
     )
     return to_fields(request)
+
+
+def _looked_up(context: QueryContext) -> list[str]:
+    """The hosts whose names a host looks up: its own, and others'."""
+    others = some_others(tuple(context.facts)).get(context.entry.name, tuple(context.facts))
+    return [name for name in context.facts if name == context.entry.name or name in set(others)]
 
 
 def _extensions(facts: Facts) -> str:

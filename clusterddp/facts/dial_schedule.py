@@ -15,11 +15,12 @@ or to all that it receives, fails on all of these. A fault of a single pair show
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from clusterddp.facts.host import Interface
 
@@ -30,6 +31,33 @@ PARTNERS = 8  # other hosts that each host dials at least, besides the first nod
 _HOST_ROUTE_BITS = {4: 31, 6: 127}  # a network of such a prefix has one link or one host, and tells no place
 _PLACE_BITS = {4: 24, 6: 64}  # then the prefix that is taken for a subnet
 _GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, lie far from each other
+
+
+@lru_cache(maxsize=4)
+def some_others(names: tuple[str, ...]) -> Schedule:
+    """The others that each host is asked about, where no network is known: all, or of many hosts a few."""
+    return partners(names, names, dict.fromkeys(names, ""))
+
+
+def connected(seen: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """From what each host sees of others: all that it is connected with by a chain of such sights, in order."""
+    neighbours: dict[str, set[str]] = {name: set() for name in seen}
+    for name, others in seen.items():
+        for other in neighbours.keys() & set(others):
+            neighbours[name].add(other)
+            neighbours[other].add(name)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in seen:
+        if name in found:
+            continue
+        group, waiting = {name}, [name]
+        while waiting:
+            new = neighbours[waiting.pop()] - group
+            group |= new
+            waiting += new
+        members = [one for one in seen if one in group]
+        found |= {one: tuple(other for other in members if other != one) for one in members}
+    return found
 
 
 def dial_schedule(where: Mapping[str, Interface], *, all_pairs: bool = False) -> Schedule:

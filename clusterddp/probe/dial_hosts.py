@@ -104,11 +104,12 @@ class Trial:
 
 
 def find_shared_folders(
-    hosts: Sequence[Host], folders: Mapping[str, Mapping[str, str]]
+    hosts: Sequence[Host], folders: Mapping[str, Mapping[str, str]], others: Schedule | None = None
 ) -> list[Outcome[dict[str, tuple[str, ...]]]]:
-    """Find folders that several hosts share: each host leaves a marker in its own, and looks for those of the others.
+    """Find folders that several hosts share: each host leaves a marker in its own, and looks for those of others.
 
-    ``folders`` has, for each host, paths by the name of their purpose. The result is, for each host and name, the other
+    ``folders`` has, for each host, paths by the name of their purpose; ``others`` whose markers each host looks for, by
+    default those of all. The result is, for each host and name, the other
     hosts whose markers it sees; a folder in which it could leave none, or that did not answer, is left out.
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
@@ -117,8 +118,8 @@ def find_shared_folders(
         return to_fields(MarkRequest(folders=dict(folders[host.name]), nonce=nonces[host.name]))
 
     def find_marks(host: Host) -> dict[str, tuple[str, ...]]:
-        others = {name: nonce for name, nonce in nonces.items() if name != host.name}
-        request = MarkedRequest(folders=dict(folders[host.name]), nonces=others)
+        wanted = others[host.name] if others else [name for name in nonces if name != host.name]
+        request = MarkedRequest(folders=dict(folders[host.name]), nonces={name: nonces[name] for name in wanted})
         answer = ask(host, "marked", request, FolderMarks, timeout=MARK_TIMEOUT)
         return {name: hosts_seen for name, hosts_seen in answer.folders.items() if name in left[host.name]}
 

@@ -13,7 +13,7 @@ from clusterddp.checks.evidence import Answer, Evidence, HostEvidence, NetworkEv
 from clusterddp.checks.model import QueryContext, internal_error
 from clusterddp.checks.needs import DIALLED, NETWORK, RUNS, SHARED
 from clusterddp.errors import ClusterddpError, HelperError, PlanError
-from clusterddp.facts.dial_schedule import dial_schedule
+from clusterddp.facts.dial_schedule import ALL_PAIRS_HOSTS, connected, dial_schedule, some_others
 from clusterddp.facts.dials import mark_lost, matrix
 from clusterddp.facts.network import best_candidate, candidates, loopback
 from clusterddp.facts.unanswered import explain_unanswered
@@ -154,11 +154,19 @@ def _guarded(work: Callable[[Host], T], subject: str, report_bug: ReportBug) -> 
 
 
 def _find_shared_folders(hosts: Sequence[Host]) -> list[Outcome[dict[str, tuple[str, ...]]]]:
-    """Find which of a run's folders hosts have in common."""
+    """Find which of a run's folders hosts have in common; of many hosts, by chains of hosts that see each other's."""
     folders = {
         host.name: {"state": host.hello.state, "workdir": host.entry.workdir or WORKDIRS, "home": "~"} for host in hosts
     }
-    return find_shared_folders(hosts, folders)
+    outcomes = find_shared_folders(hosts, folders, some_others(tuple(folders)))
+    if len(hosts) <= ALL_PAIRS_HOSTS:
+        return outcomes
+    values = {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
+    for purpose in {purpose for value in values.values() for purpose in value}:
+        seen = {name: value[purpose] for name, value in values.items() if purpose in value}
+        for name, others in connected(seen).items():
+            values[name][purpose] = others
+    return outcomes
 
 
 def survey_network(

@@ -21,6 +21,7 @@ from clusterddp.checks import evidence as gathered
 from clusterddp.checks import model, needs
 from clusterddp.checks.catalog import TABLE
 from clusterddp.facts.host import Interface
+from clusterddp.remote.shared.probes import network_records
 from tests.unit.facts_made import interface
 
 HOSTS = ("gpu01", "gpu02")
@@ -33,7 +34,7 @@ NUMBERS = (0, 1, 2, 3, 9, 64, 999, 1 << 10, 1 << 20, 1 << 30, 1 << 40, (1 << 63)
 FACTS = [import_module(f"{facts.__name__}.{one.name}") for one in pkgutil.iter_modules(facts.__path__)]
 _KNOWN = {
     name: value
-    for room in (typing, collections.abc, errors, inventory, *FACTS, model, gathered)
+    for room in (typing, collections.abc, errors, inventory, network_records, *FACTS, model, gathered)
     for name, value in vars(room).items()
 }
 

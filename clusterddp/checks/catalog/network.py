@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.connections import coverage, culprits, dialled_pairs, list_pairs, on_dialled
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, lookup_of
+from clusterddp.facts.dial_schedule import ALL_PAIRS_HOSTS, PARTNERS
 from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
 from clusterddp.facts.network import QUEUE_FULL, SLOW, TABLE_FULL
@@ -55,15 +56,19 @@ def _own_name(evidence: Evidence) -> Iterable[Finding]:
 
 def _names(evidence: Evidence) -> Iterable[Finding]:
     """Warn of other hosts' names that a host cannot look up, or that give it an address of another machine."""
+    sparse = len(evidence.hosts) > ALL_PAIRS_HOSTS  # then no host looks up all names
     addresses_of = {entry.name: {interface.address for interface in facts.addresses} for entry, facts in evidence.facts}
     for report in evidence.hosts:
         wrong: dict[str, list[str]] = {}
+        health = HEALTH.of(report)
         for other in evidence.hosts:
-            if not other.facts or not report.facts or HEALTH.of(report) is None:
+            if not other.facts or not report.facts or health is None:
                 continue
             if other.facts.boot == report.facts.boot:
                 continue
             lookup = lookup_of(report, other.facts.hostname)
+            if lookup is None and sparse and health.names:
+                continue
             if lookup is None:
                 wrong.setdefault("was not looked up", []).append(other.facts.hostname)
             elif not lookup.addresses:
@@ -73,6 +78,9 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
         for what, names in wrong.items():
             verdict = unknown if what == "was not looked up" else warn
             yield verdict(report.name, f"{folded_names(sorted(names))}: the name {what}")
+        if sparse and not wrong:
+            message = f"every host knows the names of {PARTNERS} others"
+            yield Finding(verdict="pass", hosts=(report.name,), message=message)
 
 
 def _own_names(evidence: Evidence) -> list[tuple[HostEvidence, str]]:

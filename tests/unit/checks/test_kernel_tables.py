@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +14,9 @@ from tests.unit.evidence_made import cluster, failure, pairs, said, seen, wrong
 from tests.unit.facts_made import interface
 
 if TYPE_CHECKING:
-    from clusterddp.checks.evidence import Evidence
+    from collections.abc import Mapping
+
+    from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.network import DialFailure
 
 NAMES = ("gpu01", "gpu02", "gpu03")
@@ -92,7 +94,7 @@ def test_a_host_that_took_connections_and_answered_too_late_is_not_judged(ports:
     )
 
 
-def sparse(count: int, bad: tuple[str, ...] = (), **fields: Any) -> Evidence:
+def sparse(count: int, bad: tuple[str, ...] = (), hosts: Mapping[str, HostEvidence] | None = None) -> Evidence:
     """A cluster of many hosts of which only neighbours, and the first with all, were dialled."""
     names = [f"gpu{number:02}" for number in range(1, count + 1)]
     tried = [(one, other) for one in names for other in names
@@ -100,8 +102,8 @@ def sparse(count: int, bad: tuple[str, ...] = (), **fields: Any) -> Evidence:
     dialled = tuple(one for one in pairs(*names) if (one.source, one.target) in tried)
     failed = tuple(failure(one, other, ranged=False) for one, other in tried if other in bad)
     where = {name: interface(f"10.0.0.{name[3:].lstrip('0')}") for name in names}
-    network = NetworkEvidence(label="x", where=where, pairs=dialled, failures=failed, **fields)
-    return cluster(count=count, network=network)
+    network = NetworkEvidence(label="x", where=where, pairs=dialled, failures=failed)
+    return cluster(*(hosts or {}).values(), count=count, network=network)
 
 
 def test_of_many_hosts_what_was_dialled_is_said_and_no_other_pair_called_good_or_bad() -> None:
@@ -118,3 +120,13 @@ def test_of_many_hosts_what_was_dialled_is_said_and_no_other_pair_called_good_or
 def test_of_many_hosts_each_that_answers_nobody_is_named_alone() -> None:
     (result,) = wrong(sparse(40, bad=("gpu09", "gpu30")))
     assert (result.name, set(result.hosts)) == ("network", {"gpu09", "gpu30"})
+
+
+def test_of_many_hosts_only_the_names_that_were_looked_up_are_judged() -> None:
+    names = [f"gpu{number:02}" for number in range(1, 41)]
+    few = {name: seen(name, name, "gpu01") for name in names}
+    (found,) = judge(sparse(40, hosts=few), [check for check in select() if check.name == "names"])
+    assert (found.verdict, found.message) == ("pass", "every host knows the names of 8 others")
+    none = seen("gpu07", health={"names": {}})
+    wrong_ones = said(sparse(40, hosts={**few, "gpu07": none}))
+    assert ("names", "unknown", ("gpu07",)) in wrong_ones

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.checks.connections import culprits
-from clusterddp.facts.dial_schedule import ALL_PAIRS_HOSTS, PARTNERS, dial_schedule
+from clusterddp.facts.dial_schedule import ALL_PAIRS_HOSTS, PARTNERS, connected, dial_schedule, some_others
 from clusterddp.facts.network import DialFailure
 from tests.unit.facts_made import interface
 
@@ -128,3 +128,20 @@ def test_what_nccl_connects_is_dialled_in_either_order_of_ranks(order: str) -> N
 @pytest.mark.parametrize(("count", "most"), [(400, 9_000), (1000, 24_000)])
 def test_the_dials_grow_with_the_hosts_not_with_their_square(count: int, most: int) -> None:
     assert 2 * len(directions(network([25] * (count // 25)))) < most
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(ALL_PAIRS_HOSTS + 1, 200), st.data())
+def test_neighbours_that_share_a_folder_are_found_by_chains_of_sights(count: int, data: st.DataObject) -> None:
+    names = tuple(f"gpu{number:03}" for number in range(count))
+    others = some_others(names)
+    start = data.draw(st.integers(0, count - 1))
+    rack = set(names[start : start + data.draw(st.integers(2, count))])
+    seen = {name: [other for other in others[name] if {name, other} <= rack] for name in names}
+    found = connected(seen)
+    for name in names:
+        assert set(found[name]) == (rack - {name} if name in rack else set())
+
+
+def test_one_that_sees_another_which_does_not_see_it_shares_its_folder_all_the_same() -> None:
+    assert connected({"a": ["b", "gone"], "b": [], "c": []}) == {"a": ("b",), "b": ("a",), "c": ()}
