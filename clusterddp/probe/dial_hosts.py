@@ -17,7 +17,15 @@ from clusterddp.hosts.fanout import MAX_AT_ONCE, each
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.probes.facts_records import FactsRequest
 from clusterddp.remote.shared.probes.mark_records import FolderMarks, MarkedRequest, MarkRequest
-from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Heard, Listening, ListenRequest
+from clusterddp.remote.shared.probes.network_records import (
+    DIAL_EXTENSIONS,
+    DIALS_AT_ONCE,
+    DialRequest,
+    DialTarget,
+    Heard,
+    Listening,
+    ListenRequest,
+)
 from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.wire.frames import parse_json
 
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
 MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
 DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two lost SYNs to be retransmitted
-DIAL_EXTENSIONS = 5  # times DIAL_TIMEOUT that a host extends it at most where its own process does not get to run
-DIALS_AT_ONCE = 256  # of one host
 LARGE_MESSAGE_BYTES = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
 LISTEN_SECONDS = 60  # beside the time for all dials; then a listener whose operator is gone ends by itself
 # A dial that ended with one of these is not repeated: another machine answered, which nobody is too busy for.
@@ -87,9 +93,9 @@ def try_connections(hosts: Sequence[Host], tried: Sequence[tuple[Candidate, Sche
 
 
 def _later(first: DialAttempt, second: DialAttempt) -> DialAttempt:
-    """Which of two failed connections to one address counts, or the second, if it succeeded.
+    """Which of two connections to one address counts, of which the first failed.
 
-    A rejection stands: a firewall sends only so many of them in a second.
+    A rejection stands unless the second succeeds: a firewall sends only so many of them in a second.
     """
     return second if second.word == OK or first.word in (TIMEOUT, NO_DATA) else first
 
@@ -109,8 +115,8 @@ def find_shared_folders(
     """Find folders that several hosts share: each host leaves a marker in its own, and looks for those of others.
 
     ``folders`` has, for each host, paths by the name of their purpose; ``others`` whose markers each host looks for, by
-    default those of all. The result is, for each host and name, the other
-    hosts whose markers it sees; a folder in which it could leave none, or that did not answer, is left out.
+    default those of all. The result is, for each host and name, the other hosts whose markers it sees; a folder in
+    which it could leave none, or that did not answer, is left out.
     """
     nonces = {host.name: secrets.token_hex(16) for host in hosts}
 
@@ -177,7 +183,9 @@ class _Listener:
     def end(self) -> Heard:
         """End it; what it reports. Raises HelperError or UnreachableError."""
         self._outgoing.end()
-        frame = next(frame for frame in self._frames if frame.kind == "end")
+        frame = next((frame for frame in self._frames if frame.kind == "end"), None)
+        if frame is None:
+            raise HelperError(self.name, "its listener ended without a report")
         with reading_answer(self.name):
             return read_record(Heard, parse_json(frame.body), "heard")
 

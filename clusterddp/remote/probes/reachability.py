@@ -15,7 +15,16 @@ import time
 from typing import Any, Dict, Iterator, List, Set
 
 from ..helper.request import Request
-from ..shared.probes.network_records import DialRequest, DialResult, DialTarget, Heard, Listening, ListenRequest
+from ..shared.probes.network_records import (
+    DIAL_EXTENSIONS,
+    DIALS_AT_ONCE,
+    DialRequest,
+    DialResult,
+    DialTarget,
+    Heard,
+    Listening,
+    ListenRequest,
+)
 from ..shared.schema.record import to_fields
 from ..system.bootstrap import Refused
 from .dial import LENGTH, MAX_ECHOES, MAX_MESSAGE, NO_DATA, NONCE_LIMIT, Dial
@@ -23,10 +32,8 @@ from .kernel_counters import kernel_counters
 
 BACKLOG = 1024
 MAX_ATTEMPTS = 3  # connections for one dial, each begun while no earlier one is answered
-MAX_AT_ONCE = 256  # dials under way, so 768 connections at most; many systems allow a process 1024 descriptors
 CHECK_INTERVAL = 0.1  # seconds between two checks for connections that have timed out
 _MAPPED = "::ffff:"  # how a socket of both families writes an IPv4 address
-MAX_EXTENSIONS = 5  # timeouts by which all of them are extended at most, where this process does not get to run
 
 
 def listen(request: Request) -> Dict[str, Any]:
@@ -57,8 +64,8 @@ def dial(request: Request) -> List[Dict[str, Any]]:
         for target in asked.targets
     ]
     answers: List[DialResult] = []
-    for start in range(0, len(targets), MAX_AT_ONCE):
-        answers += dial_all(targets[start : start + MAX_AT_ONCE], asked.timeout)
+    for start in range(0, len(targets), DIALS_AT_ONCE):
+        answers += dial_all(targets[start : start + DIALS_AT_ONCE], asked.timeout)
     return [to_fields(one) for one in answers]
 
 
@@ -81,7 +88,7 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[DialResult]:
             for key, _ in selector.select(CHECK_INTERVAL):
                 calls[key.data.index].step(key.data)
             if lateness.is_due():
-                late = min(lateness.last, MAX_EXTENSIONS * timeout - lateness.total)
+                late = min(lateness.last, DIAL_EXTENSIONS * timeout - lateness.total)
                 lateness.total += max(0.0, late)
                 for call in calls:
                     call.check_timeouts(time.monotonic(), max(0.0, late))

@@ -5,6 +5,10 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, maybe, nested, record
 
+DIALS_AT_ONCE = 256  # dials of a host under way, of three connections each; many systems allow a process 1024 files
+# A dial's timeout is extended by the time for which the dialling process does not get to run, so many times at most.
+DIAL_EXTENSIONS = 5
+
 
 @record
 class ListenRequest(NamedTuple):

@@ -129,7 +129,7 @@ def test_many_dials_cost_about_one_timeout() -> None:
 
 
 def test_more_dials_than_descriptors_go_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachability, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(reachability, "DIALS_AT_ONCE", 3)
     with listener() as (ranged, _):
         assert ask(*[(HOME, ranged, "secret")] * 10) == ["ok"] * 10
 
