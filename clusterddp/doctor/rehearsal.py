@@ -54,7 +54,7 @@ RUN_TIMEOUT = 20.0  # seconds of a rehearsal from then on
 STEP_TIMEOUT = 10.0  # seconds that one of its steps may take; then torch reports what it waited for
 # A small operation takes a host USUAL_OPERATION seconds; where the slowest of all takes longer, for they are busy, all
 # these limits are so many times as long, MAX_SLOWNESS times at most.
-USUAL_OPERATION, MAX_SLOWNESS = 0.1, 15.0
+USUAL_OPERATION, MAX_SLOWNESS = 0.1, 10.0
 OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
 SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"
