@@ -96,6 +96,8 @@ class _HostQueue:
         self.offsets: dict[str, int] = {}  # the offsets up to which its thread has read, by file
         self.caught_up = False  # the thread has read past lines to their end
         self.done = False  # nothing more will arrive
+        self.reopen = threading.Event()  # set once its stream, if it is broken, must not wait for its next try
+        self.reopen_failed = False  # a try that began after that has failed
 
 
 class Merge:
@@ -155,6 +157,14 @@ class Merge:
             self._arrived.notify_all()
         return was_waited_for
 
+    def reopen(self, host: str) -> bool:
+        """Have a host's stream, if it is broken, reopened at once for one time; return whether that may still succeed.
+
+        True until a try has failed that began after the first call.
+        """
+        self._queues[host].reopen.set()
+        return not self._queues[host].reopen_failed
+
     @property
     def waited_for(self) -> list[str]:
         """The hosts that have neither ended nor been given up."""
@@ -169,6 +179,7 @@ class Merge:
                 queue.events.clear()
                 self._finish(queue)
                 queue.not_full.notify()
+                queue.reopen.set()
             self._filled.clear()
             self._leave_past(list(self._in_past))
             self._arrived.notify_all()
@@ -263,16 +274,19 @@ class Merge:
         attempt, reported = 0, False
         try:
             while not self._closed.is_set():
+                was_hurried = queue.reopen.is_set()
                 error, has_output = self._read_once(queue)
                 if error is None:
                     return
+                queue.reopen_failed = was_hurried
                 attempt = 0 if has_output else attempt + 1
                 delay = self._retry(attempt, error)
                 if has_output or not reported or delay is None:  # report a break once, not at every retry
                     self._put(queue, StreamBroken(host=queue.host, error=error, retry=delay), done=delay is None)
                 reported = True
-                if delay is None or self._closed.wait(delay):
+                if delay is None:
                     return
+                (self._closed if was_hurried else queue.reopen).wait(delay)
         except BaseException as bug:  # noqa: BLE001 - raised again in the thread that shows
             with self._lock:
                 self._bug = bug

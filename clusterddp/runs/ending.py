@@ -3,8 +3,9 @@
 A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. So the
 hosts that have ended are asked; if their verdict settles how the run ended, the other streams are given up: those of
 hosts missing from the verdict at once, the others when they are silent too. Each host is pinged as soon as workers of
-any host have ended, so by then it is known which are silent. If nobody else can tell how the run ended, a silent host
-is asked over a new connection: perhaps only its old one is broken.
+any host have ended, so by then it is known which are silent. A host without a connection may have come back since the
+last try to reach it: it is tried once more before it counts as silent. If nobody else can tell how the run ended, a
+silent host is asked over a new connection: perhaps only its old one is broken.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ CHECK_INTERVAL = 0.2  # seconds between checks, while a ping is unanswered and o
 SUSPENSION_GAP = 2.0  # seconds between two checks from which we conclude that this process itself was suspended
 NEXT_ATTEMPT_LIMIT = 5.0  # seconds to wait for the lines of a responsive host once another attempt has begun
 RECONNECT_AFTER = 2.0  # seconds after which a silent host whose answer is needed is asked over a new connection
+REOPEN_LIMIT = 15.0  # seconds for one more try to reach a host: more than a connection may take to fail
 LOST_AFTER = 30.0  # seconds to wait for a silent host if no host has saved a verdict, or a later attempt may include it
 
 
@@ -45,6 +47,7 @@ class EndDetector:
         self._silent: set[str] = set()  # hosts given up because they left a ping unanswered
         self._unanswered_since: dict[str, float] = {}  # host → when its unanswered ping was sent
         self._pinged_at: dict[str, float] = {}  # host → when it was last pinged
+        self._reopened_at: dict[str, float] = {}  # host → when one more try to reach it was asked for
         self._closed_connections: set[str] = set()  # hosts whose unanswered connections were closed
         self._next_attempt_since: float | None = None  # when another attempt was seen
         self._exited = threading.Event()
@@ -80,7 +83,8 @@ class EndDetector:
             pending = [host for host in self._unanswered_since if host in waited and self._unanswered_for(host)]
             self._unanswered_since = {host: self._unanswered_since[host] for host in pending}
             self._ping(waited if stirred or ended else list(self._unanswered_since))
-            silent = [host for host in waited if self._unanswered_for(host) >= SILENCE_LIMIT]
+            reached = [host for host in waited if not (ended and self._being_reopened(host))]
+            silent = [host for host in reached if self._unanswered_for(host) >= SILENCE_LIMIT]
             # Other hosts end right after the first one: look closer only if a host is silent or nothing happens.
             if waited and ended and (silent or not stirred):
                 self._check_end(waited, silent)
@@ -99,6 +103,13 @@ class EndDetector:
         now, silence = time.monotonic(), self.streams.silence(host)
         since = self._unanswered_since.get(host, now)
         return 0.0 if silence is not None and now - silence > since else now - since
+
+    def _being_reopened(self, host: str) -> bool:
+        """Return whether a host is tried to be reached once more: it has no connection, and another host has ended."""
+        if self.streams.connected(host):
+            return False
+        asked = self._reopened_at.setdefault(host, time.monotonic())
+        return self.merge.reopen(host) and time.monotonic() - asked < REOPEN_LIMIT
 
     def _check_end(self, waited: Sequence[str], silent: Sequence[str]) -> None:
         """Ask the hosts that have ended; if their answers settle the run's end, give up streams that are not needed.

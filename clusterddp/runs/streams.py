@@ -38,6 +38,11 @@ class Streams:
         reader = self._readers.get(host)
         return reader.silence if reader else None
 
+    def connected(self, host: str) -> bool:
+        """Return whether there is a connection to the machine that sends a host's lines."""
+        reader = self._readers.get(host)
+        return reader is not None and not reader.lost
+
     def ping(self, host: str) -> None:
         """Ping the machine that sends a host's lines; do not wait for the answer."""
         reader = self._readers.get(host)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from clusterddp.errors import UnreachableError
 from clusterddp.logs import merge as merging
 from clusterddp.logs.checked_frames import End, WorkersExited, WorkersStarted
-from clusterddp.logs.merge import Merge, StreamEnded
+from clusterddp.logs.merge import Merge, StreamBroken, StreamEnded
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from clusterddp.runs import ending
@@ -44,6 +45,7 @@ class Followed:
         looks: How often the run's hosts were asked.
         asked: How often each host was asked for a sign of life.
         dropped: Hosts whose connections were ended.
+        unconnected: Hosts to which there is no connection.
     """
 
     id, attempt = "r1", 1
@@ -54,6 +56,7 @@ class Followed:
         self.looked = threading.Condition()
         self.asked: Counter[str] = Counter()
         self.dropped: list[str] = []
+        self.unconnected: set[str] = set()
         self._answered: dict[str, float] = {}
 
     def view(self, hosts: Container[str] | None = None, **_: object) -> RunView:
@@ -65,6 +68,9 @@ class Followed:
 
     def silence(self, host: str) -> float | None:
         return time.monotonic() - self._answered[host] if host in self._answered else LONG
+
+    def connected(self, host: str) -> bool:
+        return host not in self.unconnected
 
     def ping(self, host: str) -> None:
         with self.looked:
@@ -283,3 +289,55 @@ def test_no_connection_is_ended_where_the_verdict_is_known(
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
     given_up(run, open_for_good)
     assert not run.dropped
+
+
+def out_of_reach(run: Followed, tries: list[str], back: threading.Event, end: threading.Event) -> Merge:
+    """The last host is not reached until it is back, and then tried again after a long pause; the others end."""
+
+    def stream(host: str, _: Position) -> Iterator[LogFrame]:
+        if host != HOSTS[-1]:
+            end.wait(LIMIT)
+        else:
+            tries.append(host)
+            if not back.is_set():
+                raise UnreachableError(host, "connection refused")
+            run.unconnected.discard(host)
+        yield END
+
+    run.unconnected.add(HOSTS[-1])
+    return Merge(HOSTS, stream, retry=lambda _attempt, _error: LONG)
+
+
+def test_a_host_that_is_back_is_reached_when_the_run_ends_and_not_after_the_pause_before_the_next_try() -> None:
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
+    tries: list[str] = []
+    back, end = threading.Event(), threading.Event()
+    merge = out_of_reach(run, tries, back, end)
+    with merge, watching(run, merge) as detector:
+        assert [type(event) for event in merge.batch(LIMIT)] == [StreamBroken]
+        back.set()
+        end.set()
+        assert [event for batch in merge for event in batch if isinstance(event, StreamBroken)] == []
+        assert set(merge.ended) == set(HOSTS)
+    assert (len(tries), detector.given_up) == (2, {})
+
+
+def test_a_host_that_is_not_back_when_the_run_ends_is_tried_once_and_given_up() -> None:
+    run, end = Followed(view_of(nodes(0, 1, 2), heard=HOSTS)), threading.Event()
+    tries: list[str] = []
+    merge = out_of_reach(run, tries, threading.Event(), end)
+    with merge, watching(run, merge) as detector:
+        assert [type(event) for event in merge.batch(LIMIT)] == [StreamBroken]
+        end.set()
+        for _ in merge:
+            pass
+    assert (len(tries), set(detector.given_up)) == (2, {HOSTS[-1]})
+
+
+def test_a_host_whose_connection_is_never_made_is_given_up_in_the_end(
+    open_for_good: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "REOPEN_LIMIT", 0.1)
+    run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01"})
+    run.unconnected.add("gpu02")
+    assert still_waited_for(run, open_for_good, given_up=1) == {"gpu01"}
