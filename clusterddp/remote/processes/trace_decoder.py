@@ -58,13 +58,14 @@ class RecordedGroup:
         return list(dict.fromkeys((*waiting[:1], ordered[-1], *waiting, *reversed(ordered))))
 
 
-def read_waits(text: bytes) -> Tuple[str, ...]:
-    """The names of the waits that are active now; raises DamagedError."""
-    active = []
+def read_waits(text: bytes) -> Dict[str, int]:
+    """The waits that are active now, in ascending order, and how often each has begun so far; raises DamagedError."""
+    active: Dict[str, int] = {}
     for name, counter in Fields({"counters": _parse(text)}, most=MAX_ENTRIES).raw("counters").items():
-        if Fields(counter, "counters.").number("active_count") and name.startswith(WAIT_PREFIX):
-            active.append(clean(name[len(WAIT_PREFIX) :]))
-    return tuple(sorted(active)[:MAX_WAITS])
+        fields = Fields(counter, "counters.")
+        if fields.number("active_count") and name.startswith(WAIT_PREFIX):
+            active[clean(name[len(WAIT_PREFIX) :])] = fields.number("total_calls") if fields.there("total_calls") else 0
+    return dict(sorted(active.items())[:MAX_WAITS])
 
 
 def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:

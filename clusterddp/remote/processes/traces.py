@@ -94,7 +94,8 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     if not is_open(pid, path):
         return Look(trace._replace(why="its script has closed the socket of its server"))
     try:
-        trace = trace._replace(waits=_waits(path, deadline))
+        waits = _waits(path, deadline)
+        trace = trace._replace(waits=tuple(waits), calls=tuple(waits.values()))
         _pass_threads(path, deadline)
         groups = _recorded(path, deadline)
         return Look(trace, groups, time.time_ns())
@@ -105,11 +106,11 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     return Look(trace._replace(why=trace_decoder.clean(why, MAX_WHY)))
 
 
-def _waits(path: str, deadline: float) -> Tuple[str, ...]:
+def _waits(path: str, deadline: float) -> Dict[str, int]:
     try:
         return trace_decoder.read_waits(_ask(path, "wait_counter_values", deadline, MAX_COUNTERS))
     except UnknownHandlerError:  # torch before 2.10
-        return ()
+        return {}
 
 
 def _recorded(path: str, deadline: float) -> Tuple[trace_decoder.RecordedGroup, ...]:

@@ -9,14 +9,13 @@ operations nor sends and receives.
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .ranks_groups import ROOTED, TWICE, Group
-from .trace_records import CREATED, DONE, SAME_SHAPE, STARTED, Operation, WorkerTrace
+from .trace_records import CREATED, DONE, MAKING_GROUPS, SAME_SHAPE, STARTED, Operation, WorkerTrace
 from .two_looks import Looks, Wait, compare
 
 ADVANCING, WAITING, HUNG, UNDECIDED = "advancing", "waiting", "hung", "undecided"  # states
 MISSING, OTHER_OPERATION, OTHER_SHAPE, OTHER_ROOT = "missing", "other-operation", "other-shape", "other-root"  # classes
 OTHER_ORDER, BEFORE_FIRST, TRANSPORT, DEVICE = "other-order", "before-first", "transport", "device"
 BUSY_KINDS = (MISSING, BEFORE_FIRST, TRANSPORT, OTHER_ROOT)  # classes of which some are no hang while ranks work
-MAKING_GROUPS = "c10d."  # how the names of waits begin that end when other ranks make the same call
 
 # Notes: what speaks against a finding, or for something else as well.
 TIE = "tie"  # as many ranks called the one as the other

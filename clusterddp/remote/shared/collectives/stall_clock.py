@@ -73,7 +73,8 @@ class StallClock:
             return None
         looks = compare(world, before, look.traces)
         # Who is to blame may itself wait for a rank at work, by means that no trace has: the store, a receive, a file.
-        busy = looks.active(looks.world - looks.blocked - looks.storing.keys())
+        # And of a rank at work a thread may wait at the store all the time.
+        busy = looks.active(looks.world - looks.blocked)
         return None if busy else finding
 
 

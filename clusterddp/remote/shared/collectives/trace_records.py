@@ -16,6 +16,8 @@ LAST_ENTRIES = 64  # of a group's entries that are sent at most
 NCCL = " nccl"  # behind the name of a group in NCCL's own recorder
 SAME_SHAPE = ("all_reduce", "reduce", "broadcast")  # operations whose input has to have the same shape on all ranks
 
+MAKING_GROUPS = "c10d."  # how the names of waits begin that end when other ranks make the same call
+
 # The third value of a row: how far the operation is. Gloo never says that one has started.
 CREATED, STARTED, DONE = range(3)
 
@@ -85,3 +87,4 @@ class WorkerTrace(NamedTuple):
     groups: Tuple[GroupTrace, ...] = field(many(GroupTrace), default=())
     why: str = field(Fields.text, default="")  # there are no groups; empty if they were read
     threads: Tuple[ThreadWait, ...] = field(many(ThreadWait), default=())  # that wait: a few, the main one first
+    calls: Tuple[int, ...] = field(Fields.numbers, default=())  # how often each of ``waits`` has begun so far

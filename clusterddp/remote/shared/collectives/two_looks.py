@@ -1,9 +1,9 @@
 """Two looks at all workers, a second apart: which ranks wait in which operation, and which have moved meanwhile."""
 
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .ranks_groups import TWICE, Entry, Group, align_groups, believed
-from .trace_records import DONE, LOCK, READ, SLEEP, Operation, WorkerTrace
+from .trace_records import DONE, LOCK, MAKING_GROUPS, READ, SLEEP, Operation, WorkerTrace
 
 BUSY_MS = 50  # milliseconds of CPU time between two looks that only a worker at work takes
 BUSY_BYTES = 1 << 20  # bytes read or written between two looks that only a worker at work reads or writes
@@ -45,14 +45,15 @@ class Looks(NamedTuple):
     blocked: FrozenSet[int]  # ranks that wait in an operation
     silent: FrozenSet[int]  # ranks of which it is not known what they have called, nor what they wait in
     storing: Mapping[int, str]  # ranks that wait outside groups, and the call in which they do
+    stepping: FrozenSet[int]  # ranks that go on from one such wait to the next
 
     def both(self, ranks: Iterable[int]) -> List[Tuple[WorkerTrace, WorkerTrace]]:
         """Both looks at each of these ranks that was seen twice."""
         return [(self.before[rank], self.after[rank]) for rank in ranks if rank in self.before and rank in self.after]
 
     def changed(self, ranks: Iterable[int]) -> bool:
-        """Whether one of these has called or finished an operation between the looks."""
-        return any(_has_moved(before, after) for before, after in self.both(ranks))
+        """Whether one of these has called or finished an operation, or ended a wait, between the looks."""
+        return any(_has_moved(*both) for both in self.both(ranks)) or not self.stepping.isdisjoint(ranks)
 
     def active(self, ranks: Iterable[int]) -> bool:
         """Whether one of these, or a process below it, has done something between the looks."""
@@ -82,15 +83,18 @@ def compare(world: Sequence[int], before: Sequence[WorkerTrace], after: Sequence
     now = {rank: _remembered(earlier.get(rank), trace) for rank, trace in now.items()}
     groups = align_groups(ranks, now)
     waits = _lasting(ranks, align_groups(ranks, earlier), groups)
+    blocked = frozenset(rank for wait in waits for rank in wait.ranks)
+    stepping = frozenset(rank for rank, trace in now.items() if rank in earlier and _has_stepped(earlier[rank], trace))
     return Looks(
         world=ranks,
         before=earlier,
         after=now,
         groups=groups,
         waits=waits,
-        blocked=frozenset(rank for wait in waits for rank in wait.ranks),
+        blocked=blocked,
         silent=ranks - {rank for rank, trace in now.items() if trace.waits or not trace.why},
-        storing=_storing(earlier, now),
+        storing=_storing(earlier, now, stepping),
+        stepping=stepping - blocked,
     )
 
 
@@ -108,10 +112,32 @@ def _lasting(world: FrozenSet[int], earlier: Sequence[Group], groups: Sequence[G
     return sorted(waits, key=lambda wait: -wait.age)
 
 
-def _storing(before: Mapping[int, WorkerTrace], after: Mapping[int, WorkerTrace]) -> Dict[int, str]:
-    """The ranks that wait outside groups at both looks, and the call in which they do."""
-    both = {rank: {*before[rank].waits} & {*trace.waits} for rank, trace in after.items() if rank in before}
-    return {rank: max(waits, key=_outermost) for rank, waits in both.items() if waits}
+def _storing(
+    before: Mapping[int, WorkerTrace], after: Mapping[int, WorkerTrace], stepping: FrozenSet[int]
+) -> Dict[int, str]:
+    """The ranks that wait outside groups at both looks, and the call in which they do: if possible one that lasts."""
+    found: Dict[int, str] = {}
+    for rank in sorted(after.keys() & before.keys() - stepping):
+        first, second = before[rank], after[rank]
+        waits = _lasting_calls(first, second) or {*first.waits} & {*second.waits}
+        if waits:
+            found[rank] = max(waits, key=_outermost)
+    return found
+
+
+def _lasting_calls(before: WorkerTrace, after: WorkerTrace) -> Set[str]:
+    """The waits outside groups that a worker is in at both looks, and that it has not begun anew between them."""
+    return {name for name, _ in {*zip(before.waits, before.calls)} & {*zip(after.waits, after.calls)}}
+
+
+def _has_stepped(before: WorkerTrace, after: WorkerTrace) -> bool:
+    """Whether a worker has begun or ended a wait outside groups between the looks.
+
+    A call that makes a group waits at the store again and again, without getting any further.
+    """
+    if before.why or after.why or (before.waits, before.calls) == (after.waits, after.calls):
+        return False
+    return not any(name.startswith(MAKING_GROUPS) for name in _lasting_calls(before, after))
 
 
 def _remembered(before: Optional[WorkerTrace], after: WorkerTrace) -> WorkerTrace:

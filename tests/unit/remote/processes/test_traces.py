@@ -88,7 +88,7 @@ def test_a_worker_is_told_with_its_state_waits_and_groups(spool: Spool) -> None:
         found = look(spool)
     assert (found.rank, found.local_rank, found.start, found.pid, found.why) == (4, 0, 0, PID, "")
     assert found.state in "RS"
-    assert found.waits == ("TCPStore__wait",)
+    assert (found.waits, found.calls) == (("TCPStore__wait",), (1,))
     assert [row[:3] for row in found.groups[0].entries] == [[1, 0, DONE], [2, 0, CREATED]]
 
 
@@ -212,11 +212,15 @@ def test_whatever_a_worker_says_its_part_of_the_answer_is_small(
     entries: list[dict[str, Any]], counters: dict[str, int], names: list[str], numbers: int
 ) -> None:
     prefix = trace_decoder.WAIT_PREFIX
-    text = json.dumps({prefix + name: {"active_count": count} for name, count in counters.items()})
+    text = json.dumps(
+        {prefix + name: {"active_count": count, "total_calls": numbers} for name, count in counters.items()}
+    )
+    waits = trace_decoder.read_waits(text.encode())
     children = tuple(trace_decoder.clean(name[:15]) for name in names[: traces.MAX_CHILDREN])
     whole = WorkerTrace(
         *(numbers, numbers, numbers, numbers, "S", trace_decoder.clean("".join(names)), numbers, numbers, children),
-        waits=trace_decoder.read_waits(text.encode()),
+        waits=tuple(waits),
+        calls=tuple(waits.values()),
     )
     groups = trace_decoder.read_groups(trace(*entries))
     trace_decoder.mark_mismatches([groups, groups[:1]])

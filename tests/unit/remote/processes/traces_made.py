@@ -15,6 +15,39 @@ COUNTERS = {
     "pytorch.wait_counter.TCPStore__wait": {"active_count": 1, "max_time_us": 9, "total_calls": 1, "total_time_us": 9},
     "pytorch.wait_counter.TCPStore__get": {"active_count": 0, "max_time_us": 9, "total_calls": 1, "total_time_us": 9},
 }
+# What torch 2.13 answered about a worker that waits for one key after the other, each set after 0.1 s (two looks, 0.4 s
+# apart), and then for one that nobody sets.
+STEPS = (
+    (
+        b'{"pytorch.wait_counter.TCPStore__init":'
+        b'{"active_count":0,"max_time_us":43227,"total_calls":2,"total_time_us":64844},'
+        b'"pytorch.wait_counter.TCPStore__set":{"active_count":0,"max_time_us":161,"total_calls":2,"total_time_us":275},'
+        b'"pytorch.wait_counter.TCPStore__wait":'
+        b'{"active_count":1,"max_time_us":100830,"total_calls":3,"total_time_us":201041},'
+        b'"pytorch.wait_counter.TCPStore__waitForWorkers":'
+        b'{"active_count":0,"max_time_us":58,"total_calls":2,"total_time_us":84}}'
+    ),
+    (
+        b'{"pytorch.wait_counter.TCPStore__init":'
+        b'{"active_count":0,"max_time_us":43227,"total_calls":2,"total_time_us":64844},'
+        b'"pytorch.wait_counter.TCPStore__set":{"active_count":0,"max_time_us":161,"total_calls":6,"total_time_us":543},'
+        b'"pytorch.wait_counter.TCPStore__wait":'
+        b'{"active_count":1,"max_time_us":105107,"total_calls":7,"total_time_us":607827},'
+        b'"pytorch.wait_counter.TCPStore__waitForWorkers":'
+        b'{"active_count":0,"max_time_us":58,"total_calls":2,"total_time_us":84}}'
+    ),
+)
+ONE_WAIT = 2 * (
+    (
+        b'{"pytorch.wait_counter.TCPStore__init":'
+        b'{"active_count":0,"max_time_us":43227,"total_calls":2,"total_time_us":64844},'
+        b'"pytorch.wait_counter.TCPStore__set":{"active_count":0,"max_time_us":161,"total_calls":20,"total_time_us":1324},'
+        b'"pytorch.wait_counter.TCPStore__wait":'
+        b'{"active_count":1,"max_time_us":105107,"total_calls":21,"total_time_us":2020590},'
+        b'"pytorch.wait_counter.TCPStore__waitForWorkers":'
+        b'{"active_count":0,"max_time_us":58,"total_calls":2,"total_time_us":84}}'
+    ),
+)
 
 
 def entry(sequence: int, progress: int = DONE, name: str = "all_reduce", **changes: Any) -> dict[str, Any]:

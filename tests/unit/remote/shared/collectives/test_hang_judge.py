@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.processes.trace_decoder import read_waits
 from clusterddp.remote.shared.collectives.hang_judge import (
     ADVANCING,
     BEFORE_FIRST,
@@ -27,10 +28,11 @@ from clusterddp.remote.shared.collectives.hang_judge import (
 )
 from clusterddp.remote.shared.collectives.trace_records import Operation, WorkerTrace
 from clusterddp.remote.shared.schema.record import read_records
+from tests.unit.remote.processes.traces_made import ONE_WAIT, STEPS
 from tests.unit.remote.shared.collectives.traces_made import look, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 REAL = sorted((Path(__file__).parents[4] / "data" / "hangs").glob("*.json"))
 Case = tuple[int, dict[int, str], str, "str | None", tuple[int, ...], dict[str, Any]]  # world, ranks, state, …
@@ -152,6 +154,20 @@ CASES: dict[str, Case] = {
         0: "[store:new] ar4", 1: "[store:new] ar4", 2: "ar4 ba*", 3: "ar4",
     }, HUNG, MISSING, (3,), {}),
     "all in a store": (2, {0: "[store:TCPStore__wait]", 1: "[store:TCPStore__wait]"}, UNDECIDED, None, (), {}),
+    "from key to key": (2, {0: "[store:TCPStore__wait+4]", 1: "[store:TCPStore__get]"}, ADVANCING, None, (), {}),
+    "from key to key, others in an operation": (
+        3, {0: "ar4 ar4*", 1: "[store:TCPStore__wait+1] ar4", 2: "ar4 ar4*"}, WAITING, MISSING, (1,), {},
+    ),
+    "from key to key, beside a thread that waits": (
+        2, {0: "ar4*", 1: "[store:TCPStore__get+2 TCPStore__wait]"}, WAITING, MISSING, (1,), {},
+    ),
+    "new_group, which asks the store again and again": (
+        3, {0: "ar4", 1: "[store:TCPStore__wait+6 c10d.new_group] ar4", 2: "[store:c10d.new_group] ar4"},
+        HUNG, BEFORE_FIRST, (0,), {"waiting": (1, 2), "operation": Operation("c10d.new_group", "", "")},
+    ),
+    "an operation, beside a thread that goes from key to key": (
+        2, {0: "[store:TCPStore__wait+2] ar4*", 1: ""}, HUNG, MISSING, (1,), {},
+    ),
     "transport": (3, {0: "ar4 ar4*", 1: "ar4 ar4*", 2: "ar4 ar4*"}, HUNG, TRANSPORT, (0, 1, 2), {}),
     "transport, some ended": (3, {0: "ar4 ar4*", 1: "ar4 ar4", 2: "ar4 ar4*"}, HUNG, TRANSPORT, (0, 2), {}),
     "large": (2, {0: "[io] ar4*", 1: "[io] ar4*"}, WAITING, TRANSPORT, (0, 1), {}),
@@ -212,6 +228,9 @@ LATER: dict[str, tuple[dict[int, str], dict[int, str], str, str | None, tuple[in
     "one started anew": ({0: "ar4 ar4*", 1: "ar4"}, {0: "ar4 ar4*", 1: "[start:1] ar4"}, UNDECIDED, None, ()),
     "no answer at first": ({0: "[dumb]", 1: "[dumb]"}, {0: "ar4 ar4*", 1: "ar4"}, UNDECIDED, None, ()),
     "no answer later": ({0: "ar4*", 1: "ar4*", 2: ""}, {0: "ar4*", 1: "[dumb]", 2: ""}, HUNG, MISSING, (2,)),
+    "a wait at the store that another follows": (
+        {0: "ar4*", 1: "[store:TCPStore__get]"}, {0: "ar4*", 1: "[store:TCPStore__wait]"}, WAITING, MISSING, (1,),
+    ),
     "stopped later": ({0: "ar4*", 1: "ar4*"}, {0: "ar4*", 1: "[stopped]"}, HUNG, MISSING, (1,)),
 }  # fmt: skip
 
@@ -221,6 +240,19 @@ def test_a_second_look_may_differ(name: str) -> None:
     before, after, state, kind, blamed = LATER[name]
     finding = judged(len(before), before, after)
     assert (finding.state, finding.kind, finding.ranks) == (state, kind, blamed), finding
+
+
+@pytest.mark.parametrize(("answers", "state"), [(STEPS, WAITING), (ONE_WAIT, HUNG)], ids=["many waits", "one wait"])
+def test_many_short_waits_at_the_store_are_told_from_a_long_one(answers: Sequence[bytes], state: str) -> None:
+    """By what torch's counters say."""
+    waits = [read_waits(answer) for answer in answers]
+    assert [[*active] for active in waits] == [["TCPStore__wait"]] * 2
+    looks = [
+        [*look({0: "ar4 ar4*", 2: "ar4 ar4*"}), worker(1, "ar4")._replace(waits=(*active,), calls=(*active.values(),))]
+        for active in waits
+    ]
+    finding = judge(range(3), *looks)
+    assert (finding.state, finding.kind, finding.ranks) == (state, MISSING, (1,))
 
 
 def test_a_mismatch_is_told_though_the_run_advances() -> None:

@@ -43,6 +43,7 @@ WORKERS = st.builds(
     st.lists(GROUPS, max_size=3).map(tuple),
     st.sampled_from(["", "", "", "no"]),
     st.lists(THREADS, max_size=3).map(tuple),
+    st.lists(st.integers(0, 2), max_size=3).map(tuple),
 )
 LOOKS = st.lists(WORKERS, max_size=6)
 WORLDS = st.integers(0, 4).map(range)

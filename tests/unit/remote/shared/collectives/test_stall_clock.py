@@ -72,6 +72,29 @@ def test_a_rank_at_work_for_whom_only_the_one_to_blame_waits_is_no_stall() -> No
     assert stalls(*generates) == []
 
 
+@pytest.mark.parametrize(
+    "ranks", [{0: "[store:TCPStore__wait]", 1: "[store:TCPStore__get]"}, {0: "ar4*", 1: "[store:TCPStore__wait]"}]
+)
+def test_a_run_that_goes_on_by_waits_at_the_store_is_no_stall(ranks: dict[int, str]) -> None:
+    looks = [seen(at, ranks) for at in range(0, 60, 10)]
+    goes_on = [
+        one._replace(traces=tuple(each._replace(calls=(int(one.at),) * len(each.calls)) for each in one.traces))
+        for one in looks
+    ]
+    assert stalls(*goes_on) == []
+
+
+def test_a_rank_at_work_of_which_a_thread_waits_at_the_store_is_no_stall() -> None:
+    ranks = {0: "1/train: ar4 ar4*", 1: "1/train: ar4", 2: "[store:TCPStore__wait]", 3: "1/train: ar4 ar4*"}
+    idle = [seen(at, ranks, world=4) for at in range(0, 60, 10)]
+    assert stalls(*idle) == [40, 50]
+    at_work = [
+        one._replace(traces=tuple(each._replace(cpu_ms=int(one.at) * 1000 * (each.rank == 2)) for each in one.traces))
+        for one in idle
+    ]
+    assert stalls(*at_work) == []
+
+
 def test_a_thread_that_wakes_up_once_in_a_while_is_no_work() -> None:
     (before,), (after,) = look({1: "ar4"}), look({1: "[busy] ar4"}, second=True)
     assert after.cpu_ms - per_second([before], [after], 60.0)[0].cpu_ms == (900 - 10) // 60

@@ -5,8 +5,8 @@
 A rank's groups stand between bars, each begins with ``NAME:`` or ``NAME/DESCRIPTION:`` (default: the default group).
 An operation is two letters and its size: ``ar4`` is done, ``ar4*`` was called, ``ar4>`` has started. ``@90`` before the
 first is its sequence number. Words in brackets come first: ``[busy]``, ``[io]`` (between the looks), ``[dumb]`` (no
-trace), ``[stopped]``, ``[store:WAIT]``, ``[start:1]``; ``[main:lock]`` is how the main thread waits, and
-``[thread:sleep+9]`` another, which begins so nine times more between the looks.
+trace), ``[stopped]``, ``[store:WAIT+2]`` (which begins two times more between the looks), ``[start:1]``;
+``[main:lock]`` is how the main thread waits, and ``[thread:sleep+9]`` another, which begins so nine times more.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def worker(rank: int, text: str, *, second: bool = False) -> WorkerTrace:
     rest = _WORDS.sub("", text)
     groups = [group(number, part, second=second) for number, part in enumerate(rest.split("|")) if part.strip()]
     start = int(values.get("start", 0))
+    waits = [word.partition("+") for word in values.get("store", "").split()]
     pid = 1000 + rank + 100 * start
     return WorkerTrace(
         rank=rank,
@@ -56,7 +57,8 @@ def worker(rank: int, text: str, *, second: bool = False) -> WorkerTrace:
         cpu_ms=900 if second and "busy" in words else 10,
         io_bytes=1 << 21 if second and "io" in words else 10,
         children=(),
-        waits=tuple(values["store"].split()) if "store" in values else (),
+        waits=tuple(name for name, _, _ in waits),
+        calls=tuple(1 + int(more or 0) * second for _, _, more in waits),
         groups=() if dumb or stopped else tuple(groups),
         why="it does not answer" if dumb else "it is stopped (SIGSTOP)" if stopped else "",
         threads=tuple(
