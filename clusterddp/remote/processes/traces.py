@@ -84,6 +84,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
             trace_decoder.clean(text_of("/proc/%d/comm" % child).strip()) for child in tree[1 : MAX_CHILDREN + 1]
         ),
         threads=threads.waits,
+        restarts=event.start if event.restart_count is None else event.restart_count,
         why="it has just ended" if dead else "it is stopped (SIGSTOP)" if state == "T" else "",
     )
     if trace.why:

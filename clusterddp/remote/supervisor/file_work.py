@@ -94,6 +94,10 @@ class FileWork:
             raise job.error
         return FileResult(job.value)
 
+    def forget(self, name: str) -> None:
+        """Drop the result of work of this name, if any was begun and its result not fetched: nobody needs it."""
+        self._asked.pop(name, None)
+
     def is_asked(self, name: str) -> bool:
         """Whether work of this name was begun, and its result not fetched yet."""
         return name in self._asked

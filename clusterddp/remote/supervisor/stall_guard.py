@@ -45,6 +45,11 @@ class Round:
         self.number, self.began, self.members = number, began, members
         self.parts: Dict[int, Dict[int, LookPart]] = {}  # member → number → part
 
+    @property
+    def judgement(self) -> str:
+        """What the work of the thread is called that judges it."""
+        return "judge %d" % self.number
+
     def add(self, member: int, part: LookPart) -> None:
         """Take a part of a node's answer."""
         if member in self.members and part.number == self.number:
@@ -91,15 +96,18 @@ class StallGuard:
         self.control = node.conditions.control
         self.looks = FileWork(node.loop.wake)  # its thread asks workers, and judges
         self.request: Optional[LookRequest] = None  # to which this node's answer is being made
-        self.told: Dict[str, float] = {}  # stalls that all were told of, and when
-        self.line = ""  # the newest of them in words
+        self.told: Dict[str, Tuple[float, str]] = {}  # stalls that all were told of: when, and in which words
+        self.killed: List[int] = []  # the attempt of each worker that was to be killed, on any node
         self.ending, self.end_by = "", 0.0  # why the run is to end, until it is told to; the latest time
         self.number = 0  # of this node's last look as leader
+        self.round: Optional[Round] = None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
+        if self.round:
+            self.looks.forget(self.round.judgement)
         self.clock = StallClock(self.limit)
-        self.round: Optional[Round] = None
+        self.round = None
         self.next_at = 0.0
         self.ranks: Tuple[int, ...] = ()  # those whose stacks the next look takes: it is proved that they hang
         self.attempt = self.node.plan.attempt
@@ -129,10 +137,12 @@ class StallGuard:
         if self.round is None:
             if now >= self.next_at:
                 self._begin_round(now)
-        elif self.round.members != self._members() or now - self.round.began > ANSWER_TIMEOUT:
-            self._end_round(self.round)  # a node left, or cannot be asked: it is not known what the run does
+        elif self.round.members != self._members():
+            self._end_round(self.round)  # it is not known what the run does
         elif self.round.complete:
             self._judge(self.round)
+        elif now - self.round.began > ANSWER_TIMEOUT:
+            self._end_round(self.round)  # a node cannot be asked
 
     # Any node
 
@@ -165,8 +175,10 @@ class StallGuard:
         node, spool = self.node, self.node.spool
         if notice.attempt != node.plan.attempt or notice.stall in self.told:
             return
-        self.told[notice.stall], self.line = boot_clock(), notice.text
+        self.told[notice.stall] = boot_clock(), notice.text
         self.looks.do(lambda: save_bundle(spool))  # before a worker is killed
+        if notice.member is not None:
+            self.killed.append(notice.attempt)
         if notice.member == node.member:
             self.looks.do(lambda: kill_worker(spool, notice))
         else:
@@ -175,7 +187,7 @@ class StallGuard:
     # The leader
 
     def _leads(self) -> bool:
-        ending = self.node.shutdown.order or self.node.conditions.stalled
+        ending = self.node.shutdown.order or self.node.conditions.stalled or self.ending
         return self.control.leading and self.control.settled and not ending and bool(self._members())
 
     def _members(self) -> FrozenSet[int]:
@@ -195,13 +207,18 @@ class StallGuard:
             self._accept(request)
 
     def _end_round(self, of: Round, pause: Optional[float] = None) -> None:
+        self.looks.forget(of.judgement)
         self.round = None
         self.next_at = of.began + (self.clock.interval if pause is None else pause)
 
     def _judge(self, of: Round) -> None:
         """Judge a complete look, in the thread: many ranks take long."""
         clock, look = self.clock, of.look
-        done = self.looks.ask("judge %d" % of.number, lambda: clock.see(look))
+        try:
+            done = self.looks.ask(of.judgement, lambda: clock.see(look))
+        except Exception:
+            self._end_round(of)
+            raise  # the loop records it
         if done is None:
             return
         finding, had_stacks = done.value, bool(self.ranks)
@@ -242,10 +259,10 @@ class StallGuard:
         text, action = _sentence(self.node.plan.run, evidence), self.node.plan.settings.on_stall
         notice = StallNotice(self.attempt, stall, text)
         if action == RESTART:
-            starts, most = max(trace.start for trace in look.traces), self.node.plan.record.max_restarts
+            made, most = self._restarts_made(look), self.node.plan.record.max_restarts
             victim = _victim(evidence)
-            if victim and starts < most:
-                again = "%s; its workers are started again (%d of %d)" % (text, starts + 1, most)
+            if victim and made < most:
+                again = "%s; its workers are started again (%d of %d)" % (text, made + 1, most)
                 member = self.node.membership.names.index(evidence.hosts[victim.rank])
                 notice = StallNotice(self.attempt, stall, again, member, victim.start, victim.local_rank)
             else:
@@ -255,15 +272,23 @@ class StallGuard:
         if action == STOP:
             self.ending, self.end_by = notice.text, boot_clock() + ANSWER_TIMEOUT
 
+    def _restarts_made(self, look: Look) -> int:
+        """How many of --max-restarts are used up: those of the agent that made most, or of this guard if it made more.
+
+        Torchrun counts in each agent the failures of its own workers, and no start after hosts have left or joined.
+        """
+        return max(self.killed.count(self.attempt), *(trace.restarts for trace in look.traces))
+
     def _has_saved(self) -> bool:
         """Whether this node has written its part of a bundle, while its workers live, or takes too long for it."""
         return boot_clock() > self.end_by or self.looks.ask("all that was queued before", lambda: True) is not None
 
     def _stop_if_overdue(self, stall: str) -> None:
         """End a run that still hangs in a stall that was to end it, or its workers, long ago."""
+        told_at, line = self.told[stall]
         acts = self.node.plan.settings.on_stall in (RESTART, STOP)
-        if acts and boot_clock() - self.told[stall] > max(self.limit, self.node.plan.settings.grace + ANSWER_TIMEOUT):
-            self.node.conditions.stalled = self.line
+        if acts and boot_clock() - told_at > max(self.limit, self.node.plan.settings.grace + ANSWER_TIMEOUT):
+            self.node.conditions.stalled = line
 
 
 def _sentence(run: str, evidence: hang_sentence.Evidence) -> str:

@@ -88,3 +88,4 @@ class WorkerTrace(NamedTuple):
     why: str = field(Fields.text, default="")  # there are no groups; empty if they were read
     threads: Tuple[ThreadWait, ...] = field(many(ThreadWait), default=())  # that wait: a few, the main one first
     calls: Tuple[int, ...] = field(Fields.numbers, default=())  # how often each of ``waits`` has begun so far
+    restarts: int = field(Fields.number, default=0)  # of --max-restarts, those that its agent has made

@@ -28,6 +28,7 @@ class NodeEvent(NamedTuple):
     round: Optional[int] = field(Fields.number, default=None)
     world_size: Optional[int] = field(Fields.number, default=None)
     group_world_size: Optional[int] = field(Fields.number, default=None)  # hosts
+    restart_count: Optional[int] = field(Fields.number, default=None)  # of --max-restarts, by its agent
     exit_code: int = field(Fields.number, default=0)
     signal: Optional[int] = field(Fields.number, default=None)
     # the signals that told it to end: [number, ns]
@@ -57,10 +58,11 @@ OPTIONAL = (
     "agent_bytes",
     "world_size",
     "group_world_size",
+    "restart_count",
 )
 _WORKER = ("start", "local_rank", "pid", "agent_bytes", "rank")
 EVENTS: Mapping[str, Tuple[str, ...]] = {
-    WORKER_STARTED: (*_WORKER, "round", "world_size", "group_world_size"),
+    WORKER_STARTED: (*_WORKER, "round", "world_size", "group_world_size", "restart_count"),
     WORKER_EXITED: (*_WORKER, "exit_code", "signal", "signals_received", "oom_kills", "orphan"),
     "agent_started": ("pid",),
     AGENT_EXITED: ("exit_code",),

@@ -15,7 +15,7 @@ Times are the node's own clock (ns).
 
 import re
 import signal
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from ..run.event_schema import AGENT_EXITED, STALLED_EVENT, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..schema.fields import Fields
@@ -105,6 +105,7 @@ class FailedWorker(NamedTuple):
     output: str = field(Fields.text)
     # the number of the collective that timed out, by NCCL's watchdog
     collective: Optional[int] = field(Fields.maybe_number, default=None)
+    restarts: int = field(Fields.number, default=0)  # of --max-restarts, those that its agent had made
 
 
 @record
@@ -204,7 +205,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     error = recorded or WorkerError()
     stderr = node.stderr.get(key, "")
     cause, text, location = _describe(event, error, stderr)
-    if cause == SIGNAL and any(one.kind == STALLED_EVENT and one.pid == event.pid for one in node.events):
+    if cause == SIGNAL and any(one.kind == STALLED_EVENT and _worker(one) == _worker(event) for one in node.events):
         text = BY_STALL_GUARD
     evidence = text + "\n" + (error.exc_message or "")
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
@@ -226,7 +227,21 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         location=location,
         output=output,
         collective=int(timed_out[1]) if timed_out else None,
+        restarts=_restarts_before(node, event),
     )
+
+
+def _restarts_before(node: Evidence, event: NodeEvent) -> int:
+    """How many of --max-restarts a worker's agent had made when it started; where it did not say, all starts count."""
+    key = event.start, event.local_rank
+    started = (one for one in node.events if one.kind == WORKER_STARTED and (one.start, one.local_rank) == key)
+    count = next((one.restart_count for one in started), None)
+    return event.start if count is None else count
+
+
+def _worker(event: NodeEvent) -> Tuple[int, int, Optional[int]]:
+    """Which worker an event is about: a pid alone may be another's later."""
+    return event.start, event.local_rank, event.pid
 
 
 def _ended_by_agent(agent_ends: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:

@@ -259,12 +259,16 @@ def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], 
         for end in stopped
         if not end.ours and end.reason not in CONSEQUENTIAL_REASONS and not end.reason.startswith(_LIMITS)
     }
-    return all(failure.host in by_user and failure.worker.start < restarts for failure in own)
+    return all(failure.host in by_user and failure.worker.restarts < restarts for failure in own)
 
 
 def _killed_for_restart(own: Sequence[Failure], ordered: Sequence[NodeEnd]) -> bool:
-    """Whether the stall guard killed the first failed worker in vain: the run hung on, and so was ended."""
-    return own[0].worker.text == BY_STALL_GUARD and any(end.reason.startswith(STALLED) for end in ordered)
+    """Whether the stall guard killed a failed worker in vain: the run hung on, and so was ended.
+
+    What the others made of that death may have an earlier time, by another host's clock.
+    """
+    killed = any(failure.worker.text == BY_STALL_GUARD for failure in own)
+    return killed and any(end.reason.startswith(STALLED) for end in ordered)
 
 
 def _failed_before_notice(failure: Failure) -> str:
@@ -310,7 +314,8 @@ def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Seq
     early = _early_exits(first, ends) if first.kind == LOST_PEER else ()
     line = _failure_line(own, failures, early, count)
     texts = (first.worker.text, first.worker.output)
-    found = _ended(RunState.FAILED, first.worker.exit_code, line)
+    exit_code = TIMED_OUT if first.worker.text == BY_STALL_GUARD else first.worker.exit_code
+    found = _ended(RunState.FAILED, exit_code, line)
     return found._replace(failures=tuple(failures), failed=count, texts=texts, early=early)
 
 

@@ -56,6 +56,14 @@ def test_what_is_asked_for_comes_once_and_wakes_the_loop(disk: Disk) -> None:
     assert not disk.work.is_asked("sum")
 
 
+def test_what_nobody_needs_any_more_is_not_kept(disk: Disk) -> None:
+    assert disk.work.ask("sum", lambda: 1 + 1) is None
+    disk.work.forget("sum")
+    assert disk.woken.wait(PATIENCE)
+    assert not disk.work.is_asked("sum")
+    disk.work.forget("sum")
+
+
 def test_an_error_is_the_askers_and_the_next_time_it_is_tried_anew(disk: Disk) -> None:
     disk.work.ask("quotient", lambda: 1 // 0)
     disk.woken.wait(PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.look_messages import LookPart, LookRequest
 from clusterddp.remote.control.membership import Membership
 from clusterddp.remote.control.messages import NodeState, NodeStatus
+from clusterddp.remote.shared.collectives.stall_clock import StallClock
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import stall_guard
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clusterddp.remote.control.control_events import Event
+    from clusterddp.remote.shared.collectives.hang_judge import Finding
+    from clusterddp.remote.shared.collectives.stall_clock import Look
 
 LIMIT = 0.8  # seconds; a look every 0.2
 HANGS = ["ar4 ar4 ar4*", "ar4 ar4", "ar4 ar4 ar4*"]  # what each node's one worker does
@@ -163,6 +167,69 @@ def test_one_worker_that_is_to_blame_is_killed_while_restarts_are_left(
     run.until(lambda: run.guards[0].node.conditions.stalled)
     assert run.guards[0].node.conditions.stalled.endswith("; no restart is left")
     assert len(killed) == 1
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_starts_after_hosts_left_or_joined_use_up_no_restart(
+    begin: Callable[..., Guarded], monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
+    killed: list[str] = []
+    monkeypatch.setattr(stall_guard, "kill_worker", lambda spool, _notice: killed.append(spool.host))
+    run = begin(on_stall="restart", max_restarts=2)
+    run.does = [f"[start:3] [restarts:{made * (rank == 2)}] {text}" for rank, text in enumerate(HANGS)]
+    run.until(lambda: killed and run.lines(0))
+    assert run.lines(0)[0].endswith(f"; its workers are started again ({made + 1} of 2)")
+    run.does = [f"[start:4] [restarts:{int(rank == 1)}] {text}" for rank, text in enumerate(HANGS)]
+    run.until(lambda: len(run.lines(0)) == 2)
+    assert run.lines(0)[1].endswith("; its workers are started again (2 of 2)")
+    run.does = [f"[start:5] [restarts:0] {text}" for text in HANGS]  # a new agent on each host, as far as that goes
+    run.until(lambda: run.guards[0].node.conditions.stalled)
+    assert len(killed) == 2  # the guard counts its own
+
+
+def judges_slowly(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """The judge answers only from the event on."""
+    goes_on, see = threading.Event(), StallClock.see
+
+    def see_slowly(clock: StallClock, look: Look) -> Finding | None:
+        goes_on.wait(60)
+        return see(clock, look)
+
+    monkeypatch.setattr(StallClock, "see", see_slowly)
+    return goes_on
+
+
+def test_what_was_judged_for_a_leader_that_leads_no_more_is_dropped(
+    begin: Callable[..., Guarded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = judges_slowly(monkeypatch)
+    run = begin()
+    guard = run.guards[0]
+    run.until(lambda: guard.round and guard.looks.is_asked(guard.round.judgement))
+    assert guard.round
+    judged = guard.round.judgement
+    monkeypatch.setattr(guard, "_leads", lambda: False)
+    run.turn()
+    assert not guard.looks.is_asked(judged)
+    goes_on.set()
+    monkeypatch.undo()
+
+
+def test_a_look_that_takes_long_to_be_judged_counts(
+    begin: Callable[..., Guarded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = judges_slowly(monkeypatch)
+    run = begin()
+    guard = run.guards[0]
+    run.until(lambda: guard.round and guard.looks.is_asked(guard.round.judgement))
+    judged = guard.round
+    monkeypatch.setattr(stall_guard, "ANSWER_TIMEOUT", 0.0)
+    for _ in range(10):
+        run.turn()
+    assert guard.round is judged
+    goes_on.set()
+    run.until(lambda: guard.round is not judged)
+    assert guard.clock.started
 
 
 def test_while_a_node_cannot_be_asked_nothing_is_told(begin: Callable[..., Guarded]) -> None:

@@ -260,6 +260,12 @@ class TestStopped:
         assert (found.state, found.exit_code, found.line) == ("stopped", code, f"stopped: {reason}")
         assert found.notices == ("rank 1 (gpu01:0) had failed, and was to be started again: exit code 3",)
 
+    @pytest.mark.parametrize(("made", "state"), [(0, "stopped"), (1, "failed")])
+    def test_starts_after_a_host_left_or_joined_use_up_no_restart(self, made: int, state: str) -> None:
+        node = Told(0, max_restarts=1)
+        node.event("worker_started", 2, start=1, local_rank=0, rank=0, restart_count=made)
+        assert verdict(node.died(3, code=3, start=1).stopped(6, STOP, ordered=5)).state == state
+
     @pytest.mark.parametrize("reason", [TIME_LIMIT, f"{STALLED}rank 1", FAIL_FAST_REASON, STOP])
     def test_no_other_end_nor_a_stop_without_a_restart_hides_a_failure_that_was_not_made_good(
         self, reason: str
@@ -288,8 +294,25 @@ class TestStopped:
         killed = Told(1).died(5, signal=SIGKILL, pid=42)
         killed.event("stalled", 4, reason=line, start=0, local_rank=0, pid=42)
         hangs = Told(0).died(31, signal=SIGTERM).stopped(32, line, ordered=30)
-        found = verdict(hangs, killed.stopped(32, line, ordered=30))
-        assert (found.state, found.exit_code, found.line) == ("failed", 124, line)
+        peer = Told(2, offset=-0.2).died(4.9, raised="ValueError: not enough bytes").stopped(32, line, ordered=30)
+        killed.stopped(32, line, ordered=30)
+        for nodes in ([hangs, killed], [hangs, killed, peer]):
+            found = verdict(*nodes)
+            assert (found.state, found.exit_code, found.line) == ("failed", 124, line)
+
+    def test_a_worker_that_was_killed_for_a_restart_which_did_not_come(self) -> None:
+        killed = Told(1).died(5, signal=SIGKILL, pid=42)
+        killed.event("stalled", 4, reason=f"{STALLED}rank 1", start=0, local_rank=0, pid=42)
+        found = verdict(Told(0).died(5.1, raised=RESET).failed(6), killed.failed(6))
+        assert (found.state, found.exit_code) == ("failed", 124)
+        assert found.line.startswith("rank 1 (gpu01:0) failed first: killed by the stall guard")
+
+    def test_the_stall_guard_has_not_killed_a_later_worker_with_the_same_pid(self) -> None:
+        node = Told(0).died(5, signal=SIGKILL, pid=42)
+        node.event("stalled", 4, reason=f"{STALLED}rank 0", start=0, local_rank=0, pid=42)
+        node.start(1, number=1, seconds=6.0)
+        found = verdict(node.died(9, signal=SIGKILL, pid=42, start=1).failed(10))
+        assert (found.exit_code, "stall guard" in found.line) == (137, False)
 
     def test_by_the_lease(self) -> None:
         lapsed = Told(0).died(5, signal=SIGTERM).stopped(6, f"{LEASE}: no word of alice@desk for 60 s", ordered=4.9)

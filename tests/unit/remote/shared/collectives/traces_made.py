@@ -5,7 +5,8 @@
 A rank's groups stand between bars, each begins with ``NAME:`` or ``NAME/DESCRIPTION:`` (default: the default group).
 An operation is two letters and its size: ``ar4`` is done, ``ar4*`` was called, ``ar4>`` has started. ``@90`` before the
 first is its sequence number. Words in brackets come first: ``[busy]``, ``[io]`` (between the looks), ``[dumb]`` (no
-trace), ``[stopped]``, ``[store:WAIT+2]`` (which begins two times more between the looks), ``[start:1]``;
+trace), ``[stopped]``, ``[store:WAIT+2]`` (which begins two times more between the looks), ``[start:1]`` and
+``[restarts:0]`` (as many as starts if it is not said);
 ``[main:lock]`` is how the main thread waits, and ``[thread:sleep+9]`` another, which begins so nine times more.
 """
 
@@ -58,6 +59,7 @@ def worker(rank: int, text: str, *, second: bool = False) -> WorkerTrace:
         io_bytes=1 << 21 if second and "io" in words else 10,
         children=(),
         waits=tuple(name for name, _, _ in waits),
+        restarts=int(values.get("restarts", start)),
         calls=tuple(1 + int(more or 0) * second for _, _, more in waits),
         groups=() if dumb or stopped else tuple(groups),
         why="it does not answer" if dumb else "it is stopped (SIGSTOP)" if stopped else "",
