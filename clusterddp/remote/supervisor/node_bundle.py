@@ -9,7 +9,7 @@ import json
 import os
 import time
 from signal import SIGKILL
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from ..helper.request import Request
 from ..logs.output_files import LogFile, LogFiles
@@ -46,6 +46,9 @@ MAX_SAVED = 3  # archives that a spool keeps
 KERNEL_LINES, MAX_KERNEL = 1000, 192 << 10
 MAX_NAME = 80  # letters of a name in the index of what is missing
 MACHINE_TIMEOUT = 8.0  # seconds for journalctl and nvidia-smi: a driver that hangs does not answer at all
+SAVED_MACHINE_TIMEOUT = 5.0  # the same of what is written while workers wait to be ended
+NO_TIME = "the host had no time to find it out"
+BY_HOST = "written by this host itself"
 _RECORDS = (  # (file of the spool, what it is)
     (EVENTS, "what happened on this node, an event a line"),
     (PLAN, "what this node was told to do"),
@@ -98,9 +101,10 @@ class BundleParts:
         """Note that something could not be had."""
         self.missing.append((what, why))
 
-    def packed(self) -> bytes:
-        """The archive, its index first."""
-        index = to_json(to_fields(BundleIndex(tuple(self.parts), tuple(self.missing)))).encode()
+    def packed(self, pending: Iterable[str] = ()) -> bytes:
+        """The archive, its index first; ``pending``: what may still come."""
+        missing = *self.missing, *((what, NO_TIME) for what in pending)
+        index = to_json(to_fields(BundleIndex(tuple(self.parts), missing))).encode()
         return pack([Member(INDEX, index), *self.members], int(time.time()))
 
 
@@ -110,23 +114,39 @@ def bundle(request: Request) -> Dict[str, Any]:
     machine = Machine() if asked.machine else None
     spools = [Spool(folder) for folder in asked.spools if os.path.isdir(folder)]
     named = sorted({value for spool in spools for value in named_values(spool)})
-    data = collect(spools, asked.room, named, machine).packed()
-    return to_fields(BundleAnswer(base64.b64encode(data).decode(), tuple(named)))
+    parts = collect(spools, asked.room, named)
+    if machine:
+        machine.add_kernel(parts)
+        machine.add_nvidia_smi(parts)
+    else:
+        parts.lack("kernel messages, nvidia-smi", "the run is over, and its machine cannot be reached any more")
+    parts.room = SAVED_ROOM
+    for spool in spools:
+        for name in saved_names(spool)[:MAX_SAVED]:
+            _add_saved(parts, spool, "" if spool is spools[0] else "attempt-%d/" % spool.attempt, name)
+    return to_fields(BundleAnswer(base64.b64encode(parts.packed()).decode(), tuple(named)))
 
 
-def save(spool: Spool, extra: Sequence[Member] = (), room: int = ROOM) -> str:
-    """Write this node's archive into its spool, with more members (``why.json``), and return its path.
+def save(spool: Spool, stages: Mapping[str, Callable[[BundleParts], None]], room: int = ROOM) -> str:
+    """Write this node's archive into its spool, anew after each stage, and return its path.
 
-    Raises OSError where it cannot be written.
+    ``stages`` add what takes time, each by what it is called: whoever ends this process loses only what is not there
+    yet. Raises OSError where nothing can be written.
     """
     folder = private_folder(spool.path(FOLDER))
-    parts = collect([spool], room, sorted(named_values(spool)), Machine(), saved=False)
-    for member in extra:
-        parts.add(member.name, "written by this host itself", member.body.decode("utf-8", "replace"))
     path = os.path.join(folder, "%d.tar.gz" % time.time_ns())
-    write_private(path, parts.packed(), durable=False)
+    parts = collect([spool], room, sorted(named_values(spool)))
+    pending = list(stages)
+    write_private(path, parts.packed(pending), durable=False)
     for name in saved_names(spool)[MAX_SAVED:]:
         os.unlink(os.path.join(folder, name))
+    for what, add in stages.items():
+        try:
+            add(parts)
+        except (OSError, DamagedError) as error:
+            parts.lack(what, str(error))
+        pending.remove(what)
+        write_private(path, parts.packed(pending), durable=False)
     return path
 
 
@@ -135,11 +155,19 @@ def main(argv: List[str]) -> int:
     set_pdeathsig(SIGKILL)
     os.nice(10)
     spool = Spool(argv[0])
+    machine = Machine(SAVED_MACHINE_TIMEOUT)
     workers = live_workers(spool.events())
-    traces = to_json([to_fields(trace) for trace in worker_traces(spool, workers)])
-    stacks = [build_stack(spool.host, report) for report in stack_reports(spool, workers)]
-    extra = Member("traces.json", traces.encode()), Member("stacks.txt", stacks_text(stacks).encode("utf-8", "replace"))
-    save(spool, extra)
+
+    def add_traces(parts: BundleParts) -> None:
+        traces = to_json([to_fields(trace) for trace in worker_traces(spool, workers)])
+        parts.add("traces.json", BY_HOST, traces)
+
+    def add_stacks(parts: BundleParts) -> None:
+        stacks = [build_stack(spool.host, report) for report in stack_reports(spool, workers)]
+        parts.add("stacks.txt", BY_HOST, stacks_text(stacks))
+
+    slow = {"kernel messages": machine.add_kernel, "nvidia-smi": machine.add_nvidia_smi}
+    save(spool, {"traces": add_traces, "stacks": add_stacks, **slow})
     return 0
 
 
@@ -180,12 +208,10 @@ def environment(pid: int) -> Dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
-def collect(
-    spools: Sequence[Spool], room: int, named: Iterable[str], machine: "Optional[Machine]", *, saved: bool = True
-) -> BundleParts:
-    """Collect what these spools of one node hold, the newest attempt first, and what the machine says.
+def collect(spools: Sequence[Spool], room: int, named: Iterable[str]) -> BundleParts:
+    """Collect the records and outputs of these spools of one node, the newest attempt first.
 
-    ``room``: bytes of output; ``named``: secret values besides the run's own; ``saved``: archives in the spool too.
+    ``room``: bytes of output; ``named``: secret values besides the run's own.
     """
     secrets = [value for spool in spools for value in spool.secrets().values()]
     parts = BundleParts(Redaction([*secrets, *named]))
@@ -196,14 +222,6 @@ def collect(
         _add_records(parts, spool, prefix)
         _add_outputs(parts, spool, prefix, room // 2 if number + 1 < len(spools) else room)
         room -= room // 2
-    if machine:
-        machine.add_to(parts)
-    else:
-        parts.lack("kernel messages, nvidia-smi", "the run is over, and its machine cannot be reached any more")
-    parts.room = SAVED_ROOM
-    for spool in spools if saved else ():
-        for name in saved_names(spool)[:MAX_SAVED]:
-            _add_saved(parts, spool, "" if spool is spools[0] else "attempt-%d/" % spool.attempt, name)
     return parts
 
 
@@ -291,18 +309,19 @@ def _add_saved(parts: BundleParts, spool: Spool, prefix: str, name: str) -> None
             members = unpack(stream.read(8 << 20))
         for member in sorted(members, key=lambda member: (member.name.startswith("outputs/"), len(member.body))):
             if member.name != INDEX:
-                what = "written by this host itself"
-                parts.add("%ssaved-%s/%s" % (prefix, stamp, member.name), what, member.body.decode("utf-8", "replace"))
+                text = member.body.decode("utf-8", "replace")
+                parts.add("%ssaved-%s/%s" % (prefix, stamp, member.name), BY_HOST, text)
     except (OSError, DamagedError) as error:
         parts.lack("%ssaved-%s" % (prefix, stamp), str(error))
 
 
 class Machine:
-    """Programs that have been started to say what the kernel and the GPUs' driver tell; ``add_to`` waits for them."""
+    """Programs that have been started to say what the kernel and the GPUs' driver tell; each ``add`` waits for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float = MACHINE_TIMEOUT) -> None:
         env = dict(os.environ)
-        self._kernel = LastMessages(env, KERNEL_LINES, MACHINE_TIMEOUT)
+        self._timeout = timeout
+        self._kernel = LastMessages(env, KERNEL_LINES, timeout)
         program = nvidia_smi.find_program(env)
         asked = ("nvidia-smi.txt", "nvidia-smi"), ("nvidia-smi-q.txt", "nvidia-smi -q")
         self._smi: List[Tuple[str, str, Child]] = []
@@ -310,18 +329,21 @@ class Machine:
         try:
             for name, what in asked if program else ():
                 command = [program or "", *what.split()[1:]]
-                self._smi.append((name, what, Child(command, env=env, timeout=MACHINE_TIMEOUT)))
+                self._smi.append((name, what, Child(command, env=env, timeout=timeout)))
         except OSError as error:  # no process more, say
             self._error = "it could not be started: %s" % error
 
-    def add_to(self, parts: BundleParts) -> None:
-        """Add what they said, or why not."""
+    def add_kernel(self, parts: BundleParts) -> None:
+        """Add the kernel's last messages, or why there are none."""
         text = self._kernel.text()
         if text is None:
             parts.lack("kernel messages", UNREADABLE)
         else:
             whole = len(text) <= MAX_KERNEL
             parts.add("kernel.txt", "the kernel's last messages", text[-MAX_KERNEL:], begins=whole)
+
+    def add_nvidia_smi(self, parts: BundleParts) -> None:
+        """Add what it printed, or why it did not."""
         if self._error:
             parts.lack("nvidia-smi", self._error)
         for name, what, child in self._smi:
@@ -329,7 +351,7 @@ class Machine:
             if answer.status == 0:
                 parts.add(name, "`%s`" % what, answer.payload.decode("utf-8", "replace"))
             elif answer.status is None:
-                parts.lack(what, "it did not answer within %d s: the driver may hang" % MACHINE_TIMEOUT)
+                parts.lack(what, "it did not answer within %d s: the driver may hang" % self._timeout)
             else:
                 parts.lack(what, nvidia_smi.failure_reason(answer))
 

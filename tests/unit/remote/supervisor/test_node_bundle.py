@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clusterddp.remote.shared.bundle.archive import Member, unpack
+from clusterddp.remote.shared.bundle.archive import unpack
 from clusterddp.remote.shared.bundle.bundle_records import INDEX
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.spool.quoted import MAX_QUOTED, drop_secrets, keep_secrets
 from clusterddp.remote.supervisor import node_bundle
-from clusterddp.remote.supervisor.node_bundle import bundle, save
+from clusterddp.remote.supervisor.node_bundle import BundleParts, bundle, save
+from tests.lab.system import wait_until
 from tests.unit.operation import run_operation
 from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import Writer
@@ -188,7 +191,7 @@ def test_what_a_host_has_written_itself_is_brought_along(writer: Writer) -> None
     spool = Spool(str(writer.folder))
     (writer.folder / "bundles").mkdir(mode=0o700)
     (writer.folder / "bundles" / "1.tar.gz").write_bytes(b"no archive")
-    path = save(spool, [Member("why.json", b'{"state": "hung"}')])
+    path = save(spool, {"why": lambda parts: parts.add("why.json", "why", '{"state": "hung"}')})
     assert Path(path).stat().st_mode & 0o777 == 0o600
     writer.write("0.0.out", b"step 2\n")
     texts, index = asked(writer)
@@ -197,7 +200,7 @@ def test_what_a_host_has_written_itself_is_brought_along(writer: Writer) -> None
     assert texts[kept.replace("why.json", "outputs/start-0/rank3-0.out")] == "step 1\n"
     assert index["missing"]["saved-19700101T000000Z"] == "it is no gzip archive"
     for _ in range(5):
-        save(spool)
+        save(spool, {})
     assert len(node_bundle.saved_names(spool)) == node_bundle.MAX_SAVED
 
 
@@ -215,6 +218,40 @@ def test_the_kernels_messages_and_nvidia_smi_are_asked(
     assert texts["kernel.txt"] == "NVRM: Xid (PCI:0000:07:00): 79\n"
     assert texts["nvidia-smi.txt"] == "gpu\n"
     assert index["missing"] == {"nvidia-smi -q": "nvidia-smi failed with status 9"}
+
+
+def saved(writer: Writer) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts of the newest archive that the host has written itself, and what it says is missing."""
+    for name in node_bundle.saved_names(Spool(str(writer.folder)))[:1]:
+        texts = {one.name: one.body.decode() for one in unpack((writer.folder / "bundles" / name).read_bytes())}
+        return texts, dict(json.loads(texts.pop(INDEX))["missing"])
+    return {}, {}
+
+
+def test_a_part_that_cannot_be_had_takes_none_of_the_others(writer: Writer) -> None:
+    def fails(_parts: BundleParts) -> None:
+        raise OSError("no such worker")
+
+    save(Spool(str(writer.folder)), {"traces": fails, "stacks": lambda parts: parts.add("stacks.txt", "", "at 7")})
+    texts, missing = saved(writer)
+    assert (texts["stacks.txt"], missing) == ("at 7", {"traces": "no such worker"})
+
+
+def test_a_host_that_is_ended_while_nvidia_smi_hangs_has_written_what_was_there(writer: Writer, tmp_path: Path) -> None:
+    def pending() -> list[str]:
+        return [what for what, why in saved(writer)[1].items() if why == node_bundle.NO_TIME]
+
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "nvidia-smi").chmod(0o700)
+    code = f"import sys; from {node_bundle.__name__} import main; main(sys.argv[1:])"
+    env = {**os.environ, "PATH": f"{tmp_path}:/bin:/usr/bin"}
+    with subprocess.Popen([sys.executable, "-c", code, str(writer.folder)], env=env) as process:
+        wait_until("all but that is written", lambda: pending() == ["nvidia-smi"])
+        process.kill()
+    texts, _ = saved(writer)
+    assert pending() == ["nvidia-smi"]
+    assert texts["outputs/start-0/rank3-0.out"] == "step 1\n"
+    assert {"traces.json", "stacks.txt"} <= {*texts}
 
 
 def test_files_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
