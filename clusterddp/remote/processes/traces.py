@@ -18,7 +18,7 @@ from ..system.small_files import text_of
 from . import trace_decoder
 from .stacks import kernel_state, live_workers
 from .worker_server import NoAnswerError, UnknownHandlerError, ask, is_open
-from .worker_threads import cpu_ms, look_at_threads
+from .worker_threads import core_wait_ms, cpu_ms, look_at_threads
 
 TIMEOUT = 2.0  # seconds for all questions to all workers of a node
 MAX_COUNTERS = 1 << 18  # bytes
@@ -71,6 +71,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     dead = state in ("", *procfs.DEAD_STATES)  # its children may have its socket, but do not answer
     tree = () if dead else (pid, *sorted(procfs.subtree([pid], table, ()) - {pid}))
     threads = look_at_threads(pid)
+    used_ms = sum(cpu_ms("/proc/%d" % process, children=True) for process in tree) - threads.idle_ms
     trace = WorkerTrace(
         rank=event.rank,
         local_rank=event.local_rank,
@@ -78,7 +79,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
         pid=pid,
         state=state,
         wchan=trace_decoder.clean(text_of("/proc/%d/wchan" % pid)),
-        cpu_ms=max(0, sum(cpu_ms("/proc/%d" % process, children=True) for process in tree) - threads.idle_ms),
+        cpu_ms=max(0, used_ms) + (0 if dead else core_wait_ms(pid)),
         io_bytes=sum(map(io_bytes, tree)),
         children=tuple(
             trace_decoder.clean(text_of("/proc/%d/comm" % child).strip()) for child in tree[1 : MAX_CHILDREN + 1]

@@ -63,6 +63,15 @@ def cpu_ms(folder: str, *, children: bool = False) -> int:
         return 0
 
 
+def core_wait_ms(pid: int) -> int:
+    """How long the main thread of a process has been ready to run without a core to run on; 0 if that is not known.
+
+    Where very many processes want the cores, a worker that computes gets little CPU time, but much of this.
+    """
+    fields = text_of("/proc/%d/schedstat" % pid).split()
+    return _number(fields[1]) // 1_000_000 if len(fields) > 1 else 0
+
+
 def _read_status(folder: str) -> Dict[str, str]:
     lines = (line.partition(":") for line in text_of(folder + "/status").splitlines())
     return {name: value.strip() for name, _, value in lines}

@@ -80,7 +80,8 @@ class WorkerTrace(NamedTuple):
     pid: int = field(Fields.number)
     state: str = field(Fields.text)  # the kernel's letter
     wchan: str = field(Fields.text)  # where the kernel waits for it
-    cpu_ms: int = field(Fields.number)  # CPU time of it and its descendants so far, without that of a look itself
+    # CPU time of it and its descendants so far, without that of a look itself, and its main thread's waits for a core
+    cpu_ms: int = field(Fields.number)
     io_bytes: int = field(Fields.number)  # what it and its descendants have read and written so far
     children: Tuple[str, ...] = field(Fields.texts)  # the names of its live children, a few
     waits: Tuple[str, ...] = field(Fields.texts, default=())  # the waits outside groups it is in, as ``TCPStore__wait``

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.processes.worker_threads import MAX_SENT, cpu_ms, look_at_threads
+from clusterddp.remote.processes.worker_threads import MAX_SENT, core_wait_ms, cpu_ms, look_at_threads
 from clusterddp.remote.shared.collectives.trace_records import LOCK, READ, SLEEP
 from clusterddp.remote.system.small_files import text_of
 from tests.integration.shim_spool import wait_for
@@ -122,3 +122,23 @@ def test_the_time_of_children_that_have_ended_counts_for_a_process_not_for_a_thr
         process.kill()
     assert whole - own >= 50
     assert cpu_ms("/proc/0", children=True) == 0
+
+
+@pytest.mark.skipif(not text_of("/proc/self/schedstat"), reason="this kernel does not count it")
+def test_a_process_that_wants_a_core_and_does_not_get_it_is_told_from_one_that_waits() -> None:
+    code = "import os, sys\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile sys.argv[1:]: pass\ninput()"
+    argv = [sys.executable, "-IS", "-c", code]
+    with (
+        subprocess.Popen([*argv, "spin"]) as one,
+        subprocess.Popen([*argv, "spin"]) as other,
+        subprocess.Popen(argv, stdin=subprocess.PIPE) as waits,
+    ):
+        try:
+            wait_for(lambda: asleep_in(waits.pid, "pipe_", "anon_pipe"), "it waits")
+            before = core_wait_ms(waits.pid)
+            wait_for(lambda: min(core_wait_ms(one.pid), core_wait_ms(other.pid)) > 200, "both have waited")
+            assert core_wait_ms(waits.pid) == before
+        finally:
+            for process in (one, other, waits):
+                process.kill()
+    assert core_wait_ms(0) == 0
