@@ -292,8 +292,9 @@ class StallGuard:
 
 
 def _sentence(run: str, evidence: hang_sentence.Evidence) -> str:
-    """Why the run hangs, short enough for a notice with what follows."""
-    return cut(hang_sentence.sentence(run, evidence), MAX_SENTENCE)
+    """Why the run hangs, in one line that is short enough for a notice with what follows; hosts chose its names."""
+    text = hang_sentence.sentence(run, evidence)
+    return cut("".join(letter if letter.isprintable() else "?" for letter in text), MAX_SENTENCE)
 
 
 def _victim(evidence: hang_sentence.Evidence) -> Optional[WorkerTrace]:

@@ -71,9 +71,14 @@ def _one_of(traces: Sequence[WorkerTrace]) -> WorkerTrace:
     first, *more = (trace for trace in traces if trace.start == newest)
     if any(trace != first for trace in more):
         return WorkerTrace(first.rank, 0, newest, 0, "", "", 0, 0, (), why=TWICE)
-    if not all(_is_row(row, group) for group in first.groups for row in group.entries):
+    if not all(map(is_whole, first.groups)):
         return first._replace(groups=(), why=first.why or DAMAGED)
     return first
+
+
+def is_whole(group: GroupTrace) -> bool:
+    """Whether all rows of a group are rows, so that they can be read."""
+    return all(_is_row(row, group) for row in group.entries)
 
 
 def _is_row(row: List[int], group: GroupTrace) -> bool:

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from ..schema.fields import Fields
+from ..schema.fields import DamagedError, Fields
 from ..schema.record import MAX_LENGTH, field, many, read_records, record, to_fields
 from ..text.shortening import cut_in_the_middle
 from ..verdict.node_end import ranges
@@ -11,7 +11,7 @@ from ..wire.frames import parse_json
 from .process_records import StackReport
 
 _THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
-_FRAME_LINE = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_FRAME_LINE = re.compile(r'^  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)$')
 _INSTALLED_FILE = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|/hook/(rank_debugger|sitecustomize)\.py$|^<"
 )
@@ -128,7 +128,11 @@ def _cut(text: str) -> str:
 def build_stack(host: str, report: StackReport) -> WorkerStack:
     """Parse one worker's stack by the tool that read it; without frames if no tool could."""
     parse = {"py-spy": _parse_py_spy, "faulthandler": _parse_faulthandler}.get(report.source)
-    threads, holds_gil = parse(report.text) if parse else ([], False)
+    why = report.why
+    try:
+        threads, holds_gil = parse(report.text) if parse else ([], False)
+    except DamagedError as error:  # it takes nothing from the other workers
+        threads, holds_gil, why = [], False, "what %s printed is damaged: %s" % (report.source, error)
     *others, main = threads or [()]
     return WorkerStack(
         rank=report.rank,
@@ -138,7 +142,7 @@ def build_stack(host: str, report: StackReport) -> WorkerStack:
         state=report.state,
         wchan=report.wchan,
         source=report.source,
-        why=report.why,
+        why=why,
         frames=main,
         threads=tuple(others),
         holds_gil=holds_gil,

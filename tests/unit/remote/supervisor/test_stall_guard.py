@@ -280,3 +280,10 @@ def test_of_two_leaders_neither_tells_what_it_does_not_see_whole(begin: Callable
     run.sees(6)
     assert not any(run.lines(index) for index in range(3))
     assert run.guards[2].round is None  # without a majority it does not even ask
+
+
+def test_what_hosts_say_of_their_workers_is_one_line_without_escapes(begin: Callable[..., Guarded]) -> None:
+    run = begin()
+    run.does = [f"0/a\x1b[2J\u2028b: {text}" for text in HANGS]
+    run.until(lambda: run.lines(0))
+    assert "of group a?[2J?b" in run.lines(0)[0]

@@ -7,8 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusterddp.remote.shared.collectives import hang_sentence
 from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, HUNG, UNDECIDED, WAITING, judge
 from clusterddp.remote.shared.collectives.trace_records import GroupTrace, Operation, ThreadWait, WorkerTrace
+from clusterddp.remote.shared.processes.process_records import StackReport
+from clusterddp.remote.shared.processes.worker_stacks import WorkerStack, build_stack
 
 OPERATIONS = st.sampled_from(
     [Operation("all_reduce", "[4]", "a"), Operation("barrier", "", "b"), Operation("", "", "c")]
@@ -45,6 +48,18 @@ WORKERS = st.builds(
     st.lists(THREADS, max_size=3).map(tuple),
     st.lists(st.integers(0, 2), max_size=3).map(tuple),
 )
+STACKS = st.builds(
+    build_stack,
+    st.sampled_from(["a", "b"]),
+    st.builds(
+        StackReport,
+        st.integers(0, 4), st.just(0), st.just(0), st.just(7), st.sampled_from(["S", "T", ""]), st.just(""),
+        st.sampled_from(["py-spy", "faulthandler", ""]),
+        st.sampled_from(['[{"frames": null}]', '[{"frames": [{"filename": "a.py", "line": 1, "name": "f"}]}]', "{}"])
+        | st.just('Thread 0x1 (most recent call first):\n  File "a", line %s in f\n' % ("9" * 5000)),
+        st.just(""),
+    ),
+)  # fmt: skip
 LOOKS = st.lists(WORKERS, max_size=6)
 WORLDS = st.integers(0, 4).map(range)
 
@@ -69,6 +84,22 @@ def test_whatever_is_said_those_to_blame_are_ranks_of_the_world(
         assert {*found.ranks, *found.waiting, *found.behind} <= ({*world} or seen)
     assert finding.state in (ADVANCING, WAITING, HUNG, UNDECIDED)
     assert finding.state != HUNG or finding.ranks
+
+
+@settings(max_examples=150)
+@given(world=WORLDS, before=LOOKS, after=LOOKS, stacks=st.lists(STACKS, max_size=4))
+def test_whatever_is_said_there_is_a_sentence(
+    world: range, before: list[WorkerTrace], after: list[WorkerTrace], stacks: list[WorkerStack]
+) -> None:
+    finding = judge(world, before, after)
+    chosen = hang_sentence.ranks_to_look_at(finding, after, 8)
+    assert {*chosen} <= {*world, *(trace.rank for trace in (*before, *after))}
+    evidence = hang_sentence.Evidence(
+        finding, {trace.rank: trace for trace in after}, {0: "a", 1: "b"}, {stack.rank: stack for stack in stacks}
+    )
+    evidence = evidence._replace(finding=hang_sentence.refine(evidence))
+    assert hang_sentence.sentence("r", evidence)
+    assert all(hang_sentence.lines(evidence))
 
 
 @settings(max_examples=100)
