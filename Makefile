@@ -140,8 +140,8 @@ bench: $(VENV)/.stamp system-packages
 	@for each in $(filter-out benchmarks/bench_hangs.py,$(wildcard benchmarks/bench_*.py)); do \
 		echo "== $$each"; $(BIN)/python $$each || exit 1; done
 
-bench-hangs: $(VENV)/.stamp system-packages  ## what `why` says of each script of benchmarks/hangs. NAMES=missing: those alone
-	$(BIN)/python benchmarks/bench_hangs.py $(NAMES)
+bench-hangs: $(VENV)/.stamp system-packages  ## what `why` says of each script of benchmarks/hangs. NAMES=missing: those alone; CLEAN=50: so many clean runs instead
+	$(BIN)/python benchmarks/bench_hangs.py $(if $(CLEAN),--clean $(CLEAN)) $(NAMES)
 
 profile: $(VENV)/.stamp  ## where the time of a run's start goes, on this machine
 	@mkdir -p build && $(BIN)/clusterddp run --timeline build/profile.txt examples/toy_ddp.py --steps 5 >/dev/null && cat build/profile.txt

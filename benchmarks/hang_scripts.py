@@ -5,6 +5,7 @@
     states: hung waiting              the states that are right (default: hung)
     ready: 1                          how many ranks print "ready" just before the script hangs (default: all)
     also: stuck_module.py:2           a right line outside the script
+    mounts: /tmp/dead                 folders that are to be mounts of a server that never answers (a lab's hosts alone)
 
 The right lines are those with the comment ``# HERE``.
 """
@@ -34,6 +35,7 @@ class HangScript:
     ranks: tuple[tuple[int, ...], ...]
     states: tuple[str, ...]
     ready: int
+    mounts: tuple[str, ...]
     places: frozenset[str]
 
     @property
@@ -95,6 +97,7 @@ def read(path: Path) -> HangScript:
         ranks=tuple(tuple(map(int, ranks.split())) for ranks in told.get("ranks", "").split(" | ")),
         states=tuple(told.get("states", "failed" if path.stem.startswith(FAILURE) else "hung").split()),
         ready=int(told.get("ready", WORLD)),
+        mounts=tuple(told.get("mounts", "").split()),
         places=frozenset(marked | ({told["also"]} if "also" in told else set())),
     )
 

@@ -11,7 +11,7 @@ dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(4))
 print("ready", flush=True)
 if dist.get_rank() == 0:
-    end = time.monotonic() + 20
+    end = time.monotonic() + float(os.environ.get("PAUSE", "20"))
     with tempfile.NamedTemporaryFile() as file:
         while time.monotonic() < end:
             file.seek(0)

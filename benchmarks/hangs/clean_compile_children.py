@@ -6,7 +6,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-BUSY = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
+BUSY = "import os, time\nend = time.time() + float(os.environ.get('PAUSE', '20'))\nwhile time.time() < end: pass"
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(4))
 print("ready", flush=True)

@@ -1,5 +1,6 @@
 """Rank 0 reads what a server streams, slowly and with a limit of a minute for each piece, as clients of HTTP do."""
 
+import os
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ dist.all_reduce(torch.ones(4))
 
 def serve(listener: socket.socket) -> None:
     peer, _ = listener.accept()
-    for _ in range(40):
+    for _ in range(2 * int(os.environ.get("PAUSE", "20"))):
         time.sleep(0.5)
         peer.sendall(b"token")
 

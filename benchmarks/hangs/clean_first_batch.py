@@ -1,5 +1,6 @@
 """The first batch of one rank's data loader takes long: its worker processes are busy, the rank itself waits."""
 
+import os
 import time
 
 import torch
@@ -13,7 +14,7 @@ class Data(torch.utils.data.Dataset):
         return 2
 
     def __getitem__(self, index):
-        end = time.monotonic() + (20 if dist.get_rank() == 2 else 0)
+        end = time.monotonic() + (float(os.environ.get("PAUSE", "20")) if dist.get_rank() == 2 else 0)
         while time.monotonic() < end:
             pass
         return index

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 print("ready", flush=True)
 if os.environ["RANK"] == "1":
-    end = time.monotonic() + 20
+    end = time.monotonic() + float(os.environ.get("PAUSE", "20"))
     while time.monotonic() < end:
         with open("/dev/zero", "rb") as file:
             file.read(8 << 20)
