@@ -3,9 +3,10 @@
 Every script says in its docstring what is right (benchmarks/hang_scripts.py). Beside `why`, of the same hang: the odd
 one out of all stacks, and torch's own torchfrtrace. On the lab (root, Linux), one rank a host.
 
-    python benchmarks/bench_hangs.py [--local] [--details FILE] [--clean N [--at-once M]] [NAME…]
+    python benchmarks/bench_hangs.py [--local] [--details FILE] [--nvrx FOLDER] [--clean N [--at-once M]] [NAME…]
 
 NAME is how names begin. With ``--local`` the three ranks run on this machine, in one node, for a quick try.
+``--nvrx`` adds what NVIDIA's analyzer says; FOLDER is a checkout of github.com/NVIDIA/nvidia-resiliency-ext.
 ``--clean`` makes so many clean runs instead, M side by side, with a pause of three minutes each, and asks `why` six
 times in each pause (benchmarks/hang_clean.py).
 ``--details`` adds what each script made `why` say, with stacks and traces, a JSON object a line, to a file; ``--table``
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.hang_clean import run_clean  # noqa: E402 - benchmarks are no installed package
-from benchmarks.hang_peers import odd_stack, read_traces, torchfrtrace, torchfrtrace_as_it_is  # noqa: E402
+from benchmarks.hang_peers import nvrx, nvrx_as_it_is, odd_stack, read_traces, torchfrtrace, torchfrtrace_as_it_is  # noqa: E402
 from benchmarks.hang_runs import ScriptRun, ask, dead_file_servers, hosts  # noqa: E402
 from benchmarks.hang_scripts import FOLDER, RIGHT, HangScript, find, place, words  # noqa: E402
 
@@ -44,8 +45,9 @@ SETTLE = 2.0  # seconds from the last "ready" until all ranks are where they han
 LOOKS = 3  # at a clean script, a second and more apart
 AIM = 34  # of 40
 HEAD = """
-| script | right | `why` says | which is | seconds | the odd stack says | torchfrtrace says |
-|---|---|---|---|---|---|---|""".lstrip()
+| script | right | `why` says | which is | seconds | the odd stack says | torchfrtrace says | NVRx says |
+|---|---|---|---|---|---|---|---|""".lstrip()
+PEERS = ("majority", "torchfrtrace", "torchfrtrace as it is", "nvrx", "nvrx as it is")
 Row = dict[str, Any]
 
 
@@ -55,12 +57,13 @@ def main() -> None:
     parser.add_argument("--local", action="store_true")
     parser.add_argument("--details", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--nvrx", type=Path)
     parser.add_argument("--clean", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=10)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     if options.table:
-        _print_table(options.table)
+        _print_table(options.table, options.nvrx)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the lab ends too
     details = options.details.absolute() if options.details else None
@@ -70,14 +73,17 @@ def main() -> None:
         if options.clean:
             run_clean(options.clean, options.at_once, options.names, folder, lab, details)
         else:
-            _run_each(find(options.names), folder, lab, details)
+            _run_each(find(options.names), folder, lab, details, options.nvrx)
 
 
-def _run_each(scripts: list[HangScript], folder: Path, lab: Lab | None, details: Path | None) -> None:
+def _run_each(
+    scripts: list[HangScript], folder: Path, lab: Lab | None, details: Path | None, checkout: Path | None
+) -> None:
     print(HEAD)
     rows = []
     for script in scripts:
         row = _try(script, folder, lab)
+        _ask_nvrx(script, checkout, row)
         rows.append(row)
         print(_line(row), flush=True)
         if details:
@@ -136,7 +142,14 @@ def _ask_peers(script: HangScript, folder: Path, lab: Lab | None, row: Row) -> N
         row["traces"] = traces.result()
     row["majority"] = odd_stack(row["stacks"], script)
     row["torchfrtrace"] = torchfrtrace(row["traces"], script)
-    row["as it is"] = torchfrtrace_as_it_is(row["traces"], script)
+    row["torchfrtrace as it is"] = torchfrtrace_as_it_is(row["traces"], script)
+
+
+def _ask_nvrx(script: HangScript, checkout: Path | None, row: Row) -> None:
+    if checkout and "traces" in row:
+        traces = {int(rank): trace for rank, trace in row["traces"].items()}
+        row["nvrx"] = nvrx(traces, script, checkout)
+        row["nvrx as it is"] = nvrx_as_it_is(traces, script, checkout)
 
 
 def _kind(script: HangScript) -> str:
@@ -147,7 +160,7 @@ def _line(row: Row) -> str:
     said = row.get("said") or {}
     shown = f"{said.get('state')}: {said.get('class')} of {words(said.get('ranks', []))}, line {_number(said)}"
     cells = [row["script"], row["expected"], shown, row["outcome"].replace("\n", " ")[:200], f"{row['seconds']:.1f}"]
-    peers = [row.get(peer, ("", "")) for peer in ("majority", "torchfrtrace")]
+    peers = [row.get(peer, ("", "")) for peer in ("majority", "torchfrtrace", "nvrx")]
     cells += [f"{outcome}: {said}" if outcome else "" for said, outcome in peers]
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
@@ -156,9 +169,13 @@ def _number(said: Row) -> str:
     return place(said.get("where")).partition(":")[2] or "-"
 
 
-def _print_table(path: Path) -> None:
+def _print_table(path: Path, checkout: Path | None) -> None:
     rows = {row["script"]: row for row in map(json.loads, path.read_text().splitlines())}
-    found = [rows[script.name] for script in find([]) if script.name in rows]
+    found = []
+    for script in find([]):
+        if script.name in rows:
+            found.append(rows[script.name])
+            _ask_nvrx(script, checkout, found[-1])
     print(HEAD, *map(_line, found), sep="\n")
     print()
     _print_sums(found)
@@ -172,7 +189,7 @@ def _print_sums(rows: list[Row]) -> None:
         counts = collections.Counter(row["outcome"].partition(":")[0] for row in of_kind)
         shown = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
         print(f"{kind}: {len(of_kind)} scripts: {shown}; slowest {max(row['seconds'] for row in of_kind):.1f} s")
-        for peer in ("majority", "torchfrtrace", "as it is"):
+        for peer in PEERS:
             counts = collections.Counter(row[peer][1] for row in of_kind if peer in row)
             if counts:
                 print(f"  {peer}: {', '.join(f'{outcome} {count}' for outcome, count in counts.most_common())}")

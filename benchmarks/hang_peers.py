@@ -1,4 +1,8 @@
-"""What others say of a hang: the odd one out of all stacks, and torch's own analyzer of flight recorder traces."""
+"""What others say of a hang: the odd one out of all stacks, and analyzers of flight recorder traces.
+
+torch has torchfrtrace, and NVIDIA's resiliency extension (NVRx) a module of its own, which is in no package yet
+(0.4.1 is the newest): it is taken from a checkout of its sources, and is no dependency of anything here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import pickle
 import re
 import subprocess
@@ -39,6 +44,8 @@ for path in sorted(glob.glob(os.path.expanduser("~/.clusterddp/runs/%s*/*/*/trac
             pass
 print(json.dumps(found))
 """
+NVRX = "nvidia_resiliency_ext.attribution.trace_analyzer.fr_attribution"
+NVRX_COLUMNS = 6  # of the table that it prints
 CULPRITS = re.compile(r"(?:Culprit rank |missing ranks: \{)([\d, ]+)")
 
 
@@ -75,6 +82,61 @@ def torchfrtrace(traces: Traces, script: HangScript) -> tuple[str, str]:
     It reads pickles, which only NCCL writes: the same traces, read as JSON from the workers' servers, are pickled. Its
     table of groups is written anew, as gloo's has one group without a name, for which the analyzer crashes.
     """
+    return _analyzed(_with_groups(traces), script)
+
+
+def torchfrtrace_as_it_is(traces: Traces, script: HangScript) -> tuple[str, str]:
+    """The same of the traces as gloo gives them."""
+    return _analyzed(traces, script)
+
+
+def nvrx(traces: Traces, script: HangScript, checkout: Path) -> tuple[str, str]:
+    """What NVRx's analyzer of traces says, and whether that names the ranks; it knows no lines.
+
+    It expects traces as NCCL's pickles have them: a table of groups with names, numbers rather than texts in the state
+    of groups, and finished operations that say so. All this is put right in gloo's first; as they are it reads none.
+    """
+    prepared = {
+        rank: {
+            **trace,
+            "pg_status": {
+                group: {name: int(value) for name, value in status.items()}
+                for group, status in trace.get("pg_status", {}).items()
+            },
+            "entries": [
+                {**entry, "state": "completed" if entry["retired"] else entry["state"]} for entry in trace["entries"]
+            ],
+        }
+        for rank, trace in _with_groups(traces).items()
+        if trace.get("entries")
+    }
+    return _nvrx(prepared, script, checkout)
+
+
+def nvrx_as_it_is(traces: Traces, script: HangScript, checkout: Path) -> tuple[str, str]:
+    """The same of the traces as gloo gives them."""
+    return _nvrx(traces, script, checkout)
+
+
+def _nvrx(traces: Traces, script: HangScript, checkout: Path) -> tuple[str, str]:
+    with tempfile.TemporaryDirectory() as name:
+        for rank, trace in traces.items():
+            Path(name, f"_dump_{rank}.json").write_text(json.dumps(trace))
+        argv = [sys.executable, "-m", NVRX, "--fr-path", name, "--emit-stdout"]
+        variables = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+        ended = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    if ended.returncode:
+        return ended.stderr.strip().rpartition("\n")[2][:60], "crash"
+    rows = [line.split("|") for line in ended.stdout.splitlines() if line.count("|") == NVRX_COLUMNS - 1]
+    blamed = {int(rank) for row in rows for rank in row[-1].split(",") if rank.strip().isdigit()}
+    if not blamed:
+        return "nothing", UNDECIDED
+    said = f"missing ranks: {words(sorted(blamed))}"
+    return said, "right ranks" if tuple(sorted(blamed)) in script.ranks else WRONG_NAME
+
+
+def _with_groups(traces: Traces) -> Traces:
+    """The traces with a table of groups that is made from their entries."""
     members: dict[tuple[str, str], set[int]] = {}
     for rank, trace in traces.items():
         for entry in trace.get("entries", []):
@@ -84,12 +146,7 @@ def torchfrtrace(traces: Traces, script: HangScript) -> tuple[str, str]:
         name: {"name": name, "desc": description, "ranks": str(sorted(ranks))}
         for (name, description), ranks in members.items()
     }
-    return _analyzed({rank: {**trace, "pg_config": groups} for rank, trace in traces.items()}, script)
-
-
-def torchfrtrace_as_it_is(traces: Traces, script: HangScript) -> tuple[str, str]:
-    """The same of the traces as gloo gives them."""
-    return _analyzed(traces, script)
+    return {rank: {**trace, "pg_config": groups} for rank, trace in traces.items()}
 
 
 def _analyzed(traces: Traces, script: HangScript) -> tuple[str, str]:
