@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path)
     parser.add_argument("--nvrx", type=Path)
     parser.add_argument("--clean", type=int, default=0)
-    parser.add_argument("--at-once", type=int, default=10)
+    parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     if options.table:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import json
 import os
+import random
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,9 @@ def pausing(names: list[str]) -> list[HangScript]:
 
 def run_clean(count: int, at_once: int, names: list[str], folder: Path, lab: Lab | None, details: Path | None) -> None:
     """Run so many, each kind of pause in turn, and print the table."""
-    scripts = list(itertools.islice(itertools.cycle(pausing(names)), count))
+    kinds = pausing(names)
+    random.Random(1).shuffle(kinds)  # those that need the CPU are not to run side by side
+    scripts = [kinds[number % len(kinds)] for number in range(count)]
     load = os.getloadavg()[0]
     with ThreadPoolExecutor(at_once) as pool:
         numbered = enumerate(scripts)
@@ -65,7 +67,8 @@ def _look_at(
         for look in range(LOOKS):
             at = ready + PAUSE * (look + 0.2 + 0.1 * (number % 5)) / LOOKS
             time.sleep(max(0.0, at - time.monotonic()))
-            _ask(run, script, folder, row, details)
+            if live.child.poll() is None:
+                _ask(run, script, folder, row, details)
         row["code"] = live.child.wait(END_PATIENCE)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         row["why"] = repr(error)[:300]
@@ -78,7 +81,11 @@ def _look_at(
 
 def _ask(run: str, script: HangScript, folder: Path, row: dict[str, Any], details: Path | None) -> None:
     began = time.monotonic()
-    said = ask(folder, "why", run, "--json")
+    try:
+        said = ask(folder, "why", run, "--json")
+    except subprocess.TimeoutExpired:
+        row["looks"].append("no answer in a minute")
+        return
     row["seconds"].append(round(time.monotonic() - began, 1))
     row["looks"].append(said["state"])
     if script.outcome(said) == FALSE_HUNG:

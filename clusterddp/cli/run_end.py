@@ -10,6 +10,7 @@ from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.failure_lines import failure_output
 from clusterddp.runs.run_folders import describe_workdirs
 from clusterddp.runs.view.preload_hint import is_new
+from clusterddp.runs.wrong_results import find_wrong_result
 
 if TYPE_CHECKING:
     from clusterddp.runs.run import Run
@@ -65,6 +66,10 @@ def _print_reasons(run: Run, verdict: Verdict) -> None:
     """Print what comes before a verdict: notices, the last lines of the first failure, the remedy."""
     for line in verdict.notices:
         say(line)
+    wrong = find_wrong_result(run) if verdict.state == RunState.SUCCEEDED else None
+    if wrong:
+        say(wrong.sentence)
+        say(f"remedy: {wrong.remedy}")
     for failure in verdict.failures[:1]:
         for line in failure_output(run, failure):
             say(line)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STACKS_TIMEOUT = 15.0  # seconds for a host's stacks: it waits 3 s for py-spy and as long for the workers
 
 
-class _Part(NamedTuple):
+class RunPart(NamedTuple):
     """A run's part on one host."""
 
     name: str
@@ -31,11 +31,11 @@ class _Part(NamedTuple):
 def each_spool(run: RunOnHosts, work: Callable[[Host, str], T]) -> list[Outcome[T]]:
     """Call ``work`` for every host of the run's attempt, connected where its workers are, and its spool there."""
 
-    def at(part: _Part) -> T:
+    def at(part: RunPart) -> T:
         host = run.cluster.launcher_of(run.record).host(run.cluster, run.id, part.name)
         return work(host, part.spool)
 
-    return each([_Part(name, spool) for name, spool in run.spools.items() if spool], at)
+    return each([RunPart(name, spool) for name, spool in run.spools.items() if spool], at)
 
 
 def take_stacks(run: RunOnHosts, ranks: Collection[int] | None = None) -> list[WorkerStack]:

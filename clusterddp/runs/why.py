@@ -18,6 +18,7 @@ from clusterddp.remote.shared.collectives.trace_records import MAX_WORLD, Traces
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.failure_lines import failure_output
+from clusterddp.runs.wrong_results import find_wrong_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.run_view import RunView
+    from clusterddp.runs.wrong_results import WrongResult
 
 PAUSE = 1.0  # seconds between two looks
 TIMEOUT = 10.0  # seconds for a host's answer
@@ -94,7 +96,9 @@ def _explain_end(run: RunOnHosts, view: RunView) -> Why:
         return _undecided(run.id, f"run {run.id} has just ended: ask again")
     if verdict.state in _ENDED_WELL:
         sentence = f"run {run.id} {verdict.line}"
-        return Why(run=run.id, state=ENDED, sentence=sentence, evidence=verdict.notices, remedy=verdict.remedy or None)
+        why = Why(run=run.id, state=ENDED, sentence=sentence, evidence=verdict.notices, remedy=verdict.remedy or None)
+        wrong = find_wrong_result(run) if verdict.state == RunState.SUCCEEDED else None
+        return _with_wrong_result(why, wrong) if wrong else why
     sentence = f"run {run.id}: {verdict.line}"
     if verdict.state == RunState.UNKNOWN:
         return replace(_undecided(run.id, sentence), evidence=verdict.notices)
@@ -111,6 +115,22 @@ def _explain_end(run: RunOnHosts, view: RunView) -> Why:
         sentence=sentence,
         evidence=(*verdict.notices, *(failure_output(run, first) if first else ())),
         remedy=verdict.remedy or None,
+    )
+
+
+def _with_wrong_result(why: Why, wrong: WrongResult) -> Why:
+    """Say of a run that ended well what was wrong in it."""
+    finding = wrong.finding
+    return replace(
+        why,
+        kind=finding.kind,
+        ranks=finding.ranks,
+        hosts=wrong.hosts,
+        group=finding.group or None,
+        sequence=finding.sequence,
+        operation=hang_judge.describe(finding.operation) if finding.operation else None,
+        sentence=wrong.sentence,
+        remedy=wrong.remedy,
     )
 
 

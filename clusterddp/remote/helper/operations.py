@@ -42,6 +42,7 @@ TABLE = {
     "bundle": "supervisor.node_bundle:bundle",
     "stacks": "processes.stacks:stacks",
     "traces": "processes.traces:traces",
+    "ended_traces": "processes.ended_traces:ended_traces",
     "pace": "supervisor.pace_operation:pace",
     "debug_stops": "processes.debug_stops:debug_stops",
     "debug": "processes.debug_stops:debug",

@@ -44,6 +44,7 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         os.mkdir(spool.path(name), 0o700)
     if plan.host_settings.comm_trace and not plan.settings.no_comm_trace:
         os.mkdir(spool.traces, 0o700)  # where the hook finds it, it starts a server
+        os.mkdir(spool.ended_traces, 0o700)
     if plan.settings.pdb:
         write_private(spool.path("debug", UNCAUGHT), b"", durable=False)
     link_or_copy(code, spool.code)

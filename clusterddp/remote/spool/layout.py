@@ -2,7 +2,7 @@
 
     <state>/runs/<run>/<attempt>/<node_rank>-<host>/
         plan.json secrets.json quoted/ control.key worker remote.pyz hook/ lock supervisor.json
-        events.jsonl logs/ errors/ bundles/ stacks/ traces/ debug/ torch/ program/ committed stop.json
+        events.jsonl logs/ errors/ bundles/ stacks/ traces/ ended/ debug/ torch/ program/ committed stop.json
         exit.json verdict.json claim.<member>
 
 One node touches only its own folder: a home may be shared by all hosts, and two nodes may share a machine.
@@ -95,6 +95,11 @@ class Spool:
     def traces(self) -> str:
         """The folder of the sockets at which workers answer for their collective operations; missing if they do not."""
         return self.path("traces")
+
+    @property
+    def ended_traces(self) -> str:
+        """The folder of the operations that workers wrote down when they ended."""
+        return self.path("ended")
 
     def trace_socket(self, start: int, local_rank: int) -> str:
         """The socket of one worker."""

@@ -8,7 +8,7 @@ operations nor sends and receives.
 
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .ranks_groups import ROOTED, TWICE, Group
+from .ranks_groups import ROOTED, TWICE, Group, align_groups, believed
 from .trace_records import CREATED, DONE, MAKING_GROUPS, SAME_SHAPE, STARTED, Operation, WorkerTrace
 from .two_looks import Looks, Wait, compare
 
@@ -62,6 +62,13 @@ def judge(world: Sequence[int], before: Sequence[WorkerTrace], after: Sequence[W
     return _with_mismatch(_calmed(finding, looks), looks, notes)
 
 
+def wrong_result(world: Sequence[int], traces: Sequence[WorkerTrace]) -> Optional[Finding]:
+    """The first operation that all its ranks finished although they did not agree in it, in a run that is over."""
+    ranks = frozenset(world or [trace.rank for trace in traces])
+    differences = map(_finished_difference, align_groups(ranks, believed(ranks, traces)))
+    return next((difference._replace(state=ADVANCING) for difference in differences if difference), None)
+
+
 def describe(operation: Operation) -> str:
     """An operation for people, as ``all_reduce (float32 [4])``."""
     return "%s (%s)" % (operation.name, operation.shape) if operation.shape else operation.name
@@ -106,9 +113,8 @@ def _with_mismatch(finding: Finding, looks: Looks, notes: Tuple[str, ...]) -> Fi
     if finding.kind in (OTHER_OPERATION, OTHER_SHAPE):
         return finding
     for group in looks.groups:
-        mismatch = _first_difference(group)
-        called = group.callers(mismatch.sequence or 0) if mismatch else {}
-        if mismatch is None or any(entry.progress != DONE for entry in called.values()):
+        mismatch = _finished_difference(group)
+        if mismatch is None:
             continue
         if _explains(mismatch, finding, group):
             return mismatch._replace(state=finding.state, notes=(*mismatch.notes, *notes))
@@ -135,6 +141,13 @@ def _agree_after(group: Group, sequence: int) -> bool:
         if ranks <= {*called} and done and len({entry.operation.key for entry in called.values()}) == 1:
             return True
     return False
+
+
+def _finished_difference(group: Group) -> Optional[Finding]:
+    """The first operation in which the ranks of a group do not agree, if all of them have finished it."""
+    difference = _first_difference(group)
+    called = group.callers(difference.sequence or 0) if difference else {}
+    return difference if all(entry.progress == DONE for entry in called.values()) else None
 
 
 def _first_difference(group: Group) -> Optional[Finding]:

@@ -50,7 +50,7 @@ _ACTIVITIES = (  # (a frame's file, its function) → what the worker does; the 
 _REMEDIES = {
     MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
     OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
-    OTHER_SHAPE: "give the tensors of all ranks the same shape, or gather their sizes first",
+    OTHER_SHAPE: "give the tensors of all ranks the same type and shape, or gather their sizes first",
     OTHER_ROOT: "give all ranks the same root (src, dst)",
     OTHER_ORDER: "let all ranks use their groups in the same order",
     BEFORE_FIRST: "see what keeps the rank that is missing; all ranks have to make their groups in the same order",
@@ -170,7 +170,7 @@ def sentence(run: str, evidence: Evidence) -> str:
     """Return the one sentence that says it all."""
     finding = evidence.finding
     if finding.state == ADVANCING:
-        wrong = _wrong_result(evidence)
+        wrong = wrong_result(evidence)
         return f"run {run} advances, {wrong}" if wrong else f"run {run} advances: no rank waits for another"
     if finding.kind is None or not finding.ranks:
         return f"run {run}: {_unknown(evidence)}"
@@ -216,7 +216,7 @@ def lines(evidence: Evidence) -> List[str]:
     finding = evidence.finding
     if finding.behind:
         found.append(f"{_ranks(finding.behind)} wait{'' if finding.behind[1:] else 's'} elsewhere, because of these")
-    wrong = _wrong_result(evidence) if finding.state != ADVANCING else ""
+    wrong = wrong_result(evidence) if finding.state != ADVANCING else ""
     if wrong:
         found.append(f"the run went on before, {wrong}")
     return [*found, *(_NOTES[note] for note in finding.notes if note in _NOTES)]
@@ -249,7 +249,7 @@ def _unknown(evidence: Evidence) -> str:
     return "; ".join(known) or "what its ranks do is not known"
 
 
-def _wrong_result(evidence: Evidence) -> str:
+def wrong_result(evidence: Evidence) -> str:
     """Say that an operation ended although its ranks did not agree in it; empty if none did."""
     mismatch = evidence.finding.mismatch
     if mismatch is None:

@@ -156,10 +156,10 @@ def write_record(
         "pid": os.getpid(),
     }
     body = encode(record)
-    _replace(os.path.join(SPOOL, "errors", worker + ".json"), body)
+    _replace(os.path.join(SPOOL, "errors", worker + ".json"), body.encode())
     torch_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if torch_file and not os.path.exists(torch_file):
-        _replace(torch_file, body)
+        _replace(torch_file, body.encode())
 
 
 def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]") -> str:
@@ -189,12 +189,12 @@ def _escape(high: int, low: int) -> str:
     return chr(low) if plain else "\\u%02x%02x" % (high, low)
 
 
-def _replace(path: str, body: str) -> None:
+def _replace(path: str, body: bytes) -> None:
     """Write a file whole or not at all: torchrun's agent fails on half a record."""
     temporary = "%s.%d" % (path, os.getpid())
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
+        with os.fdopen(fd, "wb") as file:
             file.write(body)
         os.replace(temporary, path)
     except OSError:
@@ -323,10 +323,36 @@ def serve_traces(worker: str) -> None:
     path = os.path.join(SPOOL, "traces", worker)
     if not os.path.isdir(os.path.dirname(path)):  # the run is without
         return
-    if DISTRIBUTED in sys.modules:
+
+    def act() -> None:
+        keep_operations(os.path.join(SPOOL, "ended", worker))
         start_trace_server(path)
+
+    if DISTRIBUTED in sys.modules:
+        act()
     else:
-        before_import(DISTRIBUTED, lambda: start_trace_server(path))
+        before_import(DISTRIBUTED, act)
+
+
+def keep_operations(path: str) -> None:
+    """When the worker ends by itself, write down its last collective operations, which ``run`` compares over all ranks.
+
+    They are torch's own record, compressed; torch before 2.10 has none without GPUs.
+    """
+    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
+    if dump is None:
+        return
+    pid = os.getpid()
+
+    def write() -> None:
+        if os.getpid() != pid or hasattr(sys, "last_type"):  # a child, or after an uncaught exception
+            return
+        try:
+            _replace(path, __import__("zlib").compress(dump(includeCollectives=True, onlyActive=False), 1))
+        except Exception:  # noqa: BLE001 - the worker has done its work
+            pass
+
+    __import__("atexit").register(write)
 
 
 def before_import(name: str, act: "Callable[[], None]") -> None:

@@ -25,6 +25,7 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     Finding,
     describe,
     judge,
+    wrong_result,
 )
 from clusterddp.remote.shared.collectives.trace_records import Operation, WorkerTrace
 from clusterddp.remote.shared.schema.record import read_records
@@ -377,3 +378,21 @@ def test_real_traces(path: Path) -> None:
 
 def test_there_are_real_traces_of_many_kinds() -> None:
     assert len(REAL) >= 12
+
+
+WRONG_RESULTS: dict[str, tuple[dict[int, str], tuple[tuple[int, ...], int] | None]] = {
+    "another size": ({0: "ar4 ar4 ar4", 1: "ar4 ar5 ar4", 2: "ar4 ar4 ar4"}, ((1,), 2)),
+    "of a subgroup": ({0: "ar4", 1: "ar4 | 1: ar4", 2: "ar4 | 1: ar5"}, ((1, 2), 1)),
+    "any sizes of all_gather": ({0: "ag4", 1: "ag5", 2: "ag4"}, None),
+    "all agree": ({0: "ar4 ba", 1: "ar4 ba", 2: "ar4 ba"}, None),
+    "not finished": ({0: "ar4 ar5*", 1: "ar4 ar4*", 2: "ar4 ar4*"}, None),
+    "a rank says nothing": ({0: "ar4 ar4", 2: "ar4 ar5"}, ((0, 2), 2)),
+    "nobody says anything": ({}, None),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_RESULTS)
+def test_a_run_that_is_over_may_have_had_a_wrong_result(case: str) -> None:
+    ranks, expected = WRONG_RESULTS[case]
+    found = wrong_result(range(3), look(ranks))
+    assert (found and (found.ranks, found.sequence)) == expected
