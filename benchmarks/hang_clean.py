@@ -43,9 +43,6 @@ def run_clean(count: int, at_once: int, names: list[str], folder: Path, lab: Lab
     with ThreadPoolExecutor(at_once) as pool:
         numbered = enumerate(scripts)
         rows = list(pool.map(lambda each: _look_at(f"clean-{each[0]}", each, at_once, folder, lab, details), numbered))
-    if details:
-        with details.open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
     _print_table(rows)
     print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} at the end; {at_once} runs at once")
 
@@ -76,6 +73,9 @@ def _look_at(
         if live.child.poll() is None:
             live.end(run)
     print(f"{run} {script.name}: {row['looks']} exit code {row['code']} {row['why']}", flush=True)
+    if details:
+        with details.open("a") as file:
+            file.write(json.dumps(row) + "\n")
     return row
 
 
