@@ -40,7 +40,7 @@ from benchmarks.hang_scripts import FOLDER, RIGHT, HangScript, find, place, word
 if TYPE_CHECKING:
     from tests.lab import Lab
 
-START_PATIENCE = 120.0  # seconds until all ranks are ready, or a failure has ended the run
+START_PATIENCE = 300.0  # seconds until all ranks are ready, or a failure has ended the run
 SETTLE = 2.0  # seconds from the last "ready" until all ranks are where they hang
 LOOKS = 3  # at a clean script, a second and more apart
 AIM = 34  # of 40

@@ -58,8 +58,7 @@ def _look_at(
     live = ScriptRun(script.name, folder, lab, "--name", run, "--env", f"PAUSE={PAUSE}")
     try:
         if not live.wait_until_ready(script.ready, START_PATIENCE):
-            row["why"] = f"never ready: {''.join(live.last)}"
-            return row
+            raise ValueError(f"never ready: {''.join(live.last)}")
         ready = time.monotonic()
         for look in range(LOOKS):
             at = ready + PAUSE * (look + 0.2 + 0.1 * (number % 5)) / LOOKS
@@ -84,7 +83,7 @@ def _ask(run: str, script: HangScript, folder: Path, row: dict[str, Any], detail
     try:
         said = ask(folder, "why", run, "--json")
     except subprocess.TimeoutExpired:
-        row["looks"].append("no answer in a minute")
+        row["looks"].append("no answer in time")
         return
     row["seconds"].append(round(time.monotonic() - began, 1))
     row["looks"].append(said["state"])

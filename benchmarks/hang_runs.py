@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CLUSTERDDP = str(Path(sys.executable).with_name("clusterddp"))
 END_PATIENCE = 20.0  # seconds for a run that is told to end
+ANSWER_PATIENCE = 120.0  # seconds for a command: on a busy machine each takes long
 
 
 @contextlib.contextmanager
@@ -80,7 +81,8 @@ class ScriptRun:
 
 def ask(folder: Path, *words: str) -> dict[str, Any]:
     """What a command of clusterddp answers in JSON; raises ValueError where it fails."""
-    ended = subprocess.run([CLUSTERDDP, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    argv = [CLUSTERDDP, *words]
+    ended = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=ANSWER_PATIENCE, check=False)
     if ended.returncode:
         raise ValueError(f"{' '.join(words)}: {ended.stderr[-300:]}")
     value: dict[str, Any] = json.loads(ended.stdout)
