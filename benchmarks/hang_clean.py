@@ -31,7 +31,7 @@ HEAD = """
 
 def pausing(names: list[str]) -> list[HangScript]:
     """The clean scripts whose pause is as long as the variable PAUSE says."""
-    return [each for each in find(names) if each.clean and '"PAUSE"' in (FOLDER / f"{each.name}.py").read_text()]
+    return [each for each in find(names) if each.clean and "PAUSE" in (FOLDER / f"{each.name}.py").read_text()]
 
 
 def run_clean(count: int, at_once: int, names: list[str], folder: Path, lab: Lab | None, details: Path | None) -> None:
