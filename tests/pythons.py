@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
-ENDS = ("3.8", "3.13")  # the oldest and the newest; those between them are tried where they are installed
+ENDS = ("3.8", "3.13", "3.14")  # the oldest and the newest; those between them are tried where they are installed
 INTERPRETERS = sorted({*ENDS, OWN}, key=lambda version: int(version.split(".")[1]))  # oldest, ours, newest
 FETCHED = Path(sys.prefix) / "pythons"
 FETCH_LIMIT = 300.0  # seconds for some 60 MB

@@ -193,6 +193,9 @@ class RankDebugger(pdb.Pdb):
         sys.settrace(None)  # else it would trace itself
         bdb.Bdb.set_trace(self, frame)
         sys.settrace(None)
+        self.enterframe = frame  # Python 3.14 traces each instruction of it now, and `n` would stop here again
+        self.set_step()
+        self.enterframe = None
         self.interaction(frame, None)
         keep_changes(frame)
         if self.stoplineno != -1 or self.breaks:
