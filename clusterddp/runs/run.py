@@ -78,8 +78,20 @@ class Run(RunOnHosts):
 
         return find_stopped(self)
 
+    def stop_rank(self, rank: int) -> StoppedRank | None:
+        """Stop a live worker where it is, at a ``breakpoint()`` or not, for ``debug``; None if there is no such rank.
+
+        Python 3.14 and newer can be stopped so. Who does not attach within 10 s lets it go on.
+
+        Raises:
+            RunError: It cannot be stopped; the message says why.
+        """
+        from clusterddp.runs.stopped_ranks import stop_rank  # noqa: PLC0415 - only for `debug`
+
+        return stop_rank(self, rank)
+
     def debug(self, stop: StoppedRank) -> PdbSession:
-        """Return pdb of one of ``breakpoints()``, attached until it is closed; then the worker goes on.
+        """Return pdb of a stop (of ``breakpoints()`` or ``stop_rank``), attached until it is closed; then it goes on.
 
         Raises:
             HostError: The host does not answer. Whatever ends the connection later is raised by ``take``.

@@ -10,10 +10,17 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterddp.errors import ClusterddpError, HelperError
+from clusterddp.errors import ClusterddpError, HelperError, RunError
 from clusterddp.hosts.ask import ask_list
 from clusterddp.hosts.outgoing import Outgoing
-from clusterddp.remote.shared.processes.debug_records import AttendRequest, DebugRequest, StopReport, StopsRequest
+from clusterddp.remote.shared.processes.debug_records import (
+    REQUESTED,
+    AttendRequest,
+    BreakInRequest,
+    DebugRequest,
+    StopReport,
+    StopsRequest,
+)
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.text.short_duration import short_duration
 from clusterddp.remote.shared.wire.frames import parse_json
@@ -40,13 +47,18 @@ class StoppedRank:
     local_rank: int
     pid: int
     child: bool  # a process that the worker has forked
-    cause: str  # ``breakpoint()`` or the exception's class
+    cause: str  # ``breakpoint()``, ``clusterddp debug`` or the exception's class
     file: str
     line: int
     function: str
     left: float  # seconds until it goes on by itself
     attached: bool
     name: str  # of its socket
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it runs on afterwards; after an uncaught exception it ends."""
+        return self.cause in ("breakpoint()", REQUESTED)
 
     @property
     def place(self) -> str:
@@ -73,6 +85,25 @@ def find_stopped(run: RunOnHosts) -> list[StoppedRank]:
         if outcome.error:
             run.cluster.notify(f"not asked for stopped ranks: {outcome.error}")
     return sorted((stop for outcome in outcomes for stop in outcome.value or ()), key=lambda stop: stop.rank)
+
+
+def stop_rank(run: RunOnHosts, rank: int) -> StoppedRank | None:
+    """Stop the worker with this rank where it is, and return the stop; None if no host has it.
+
+    Raises:
+        RunError: It cannot be stopped, or a host that may have it does not answer; the message says why.
+    """
+
+    def ask(host: Host, spool: str) -> list[StoppedRank]:
+        reports = ask_list(host, "break_in", BreakInRequest(spool=spool, rank=rank), StopReport)
+        return [StoppedRank(host=host.name, **report._asdict()) for report in reports]
+
+    outcomes = each_spool(run, ask)
+    found = [stop for outcome in outcomes for stop in outcome.value or ()]
+    reasons = [outcome.reason for outcome in outcomes if outcome.error]
+    if reasons and not found:
+        raise RunError("; ".join(reasons))
+    return found[0] if found else None
 
 
 class PdbMessage(NamedTuple):

@@ -88,6 +88,7 @@ BOOTSTRAP = {("system/bootstrap.py", f"{PACKAGE}.{part}") for part in ("__main__
 PROGRAMS = {
     "worker/hook/sitecustomize.py",
     "worker/hook/rank_debugger.py",
+    "worker/hook/break_in.py",
     "probes/scripts/torch_facts.py",
     "probes/scripts/use_gpu.py",
     "builtin/rehearse.py",

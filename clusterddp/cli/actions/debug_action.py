@@ -1,4 +1,4 @@
-"""``clusterddp debug``: attach this terminal to pdb of a rank that waits at a breakpoint."""
+"""``clusterddp debug``: attach this terminal to pdb of a rank, at a breakpoint or where Python lets us stop it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from clusterddp.cli.output import put, say
 from clusterddp.cli.pdb_terminal import converse
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import RunError, UsageError
+from clusterddp.remote.shared.processes.debug_records import REQUESTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, rank: str | 
             return _attach(found, chosen)
         if wanted is None:
             return _list(found, stops)
-        return _show_where(found, wanted, stops)
+        return _break_in(found, wanted, stops)
 
 
 def _read_words(run: str | None, rank: str | None) -> tuple[str | None, int | None]:
@@ -68,27 +69,38 @@ def _list(run: Run, stops: list[StoppedRank]) -> int:
     return 0
 
 
-def _show_where(run: Run, rank: int, stops: list[StoppedRank]) -> int:
-    """Say why the rank cannot be attached to, and where it is."""
+def _break_in(run: Run, rank: int, stops: list[StoppedRank]) -> int:
+    """Stop the rank where it is and attach; where that cannot be, say why, and where it is."""
     for stop in stops:
         put(str(stop))
     if any(stop.rank == rank for stop in stops):
         raise RunError(f"somebody else is attached to rank {rank}")
+    try:
+        stopped = run.stop_rank(rank)
+    except RunError as error:
+        return _show_where(run, rank, error.message)
+    if stopped is None:
+        raise RunError(f"run {run.id} has no live rank {rank}")
+    return _attach(run, stopped)
+
+
+def _show_where(run: Run, rank: int, why: str) -> int:
     stacks = run.stacks([rank])
     if not stacks:
         raise RunError(f"run {run.id} has no live rank {rank}")
     from clusterddp.cli.run_tables import print_stacks  # noqa: PLC0415 - an attached terminal needs no rich
 
-    say(f"rank {rank} is not at a breakpoint(), so pdb cannot be attached; it is here:")
+    say(f"rank {rank} is not at a breakpoint(), and pdb cannot be attached: {why}; it is here:")
     print_stacks(stacks)
     return 1
 
 
 def _attach(run: Run, stop: StoppedRank) -> int:
     with contextlib.closing(run.debug(stop)) as session:
-        say(f"attached to rank {stop.rank} ({stop.host}:{stop.local_rank}), {stop.cause}, {stop.place}")
+        where = stop.place if stop.cause == REQUESTED else f"{stop.cause}, {stop.place}"
+        say(f"attached to rank {stop.rank} ({stop.host}:{stop.local_rank}), {where}")
         say("Ctrl-D detaches: the rank goes on; Ctrl-C stops it where it is")
         detached = converse(session)
-    went = "goes on" if stop.cause == "breakpoint()" else "ends now"
+    went = "goes on" if stop.goes_on else "ends now"
     say(f"detached: rank {stop.rank} {went}" if detached else f"the connection to rank {stop.rank} has ended")
     return 0

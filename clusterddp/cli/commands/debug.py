@@ -15,7 +15,7 @@ from clusterddp.cli.click_options import cluster_options
 @click.argument("run", required=False, shell_complete=completion.runs)
 @click.argument("rank", required=False, metavar="RANK")
 def command(**given: Any) -> int:
-    """Attach pdb to RANK, which waits at a breakpoint(); without RANK list the ranks that do."""
+    """Attach pdb to RANK, at its breakpoint() or where it is; without RANK list the ranks at one."""
     from clusterddp.cli.actions.debug_action import act  # noqa: PLC0415 - --help and Tab need the options alone
 
     return act(**given)

@@ -45,6 +45,7 @@ TABLE = {
     "ended_traces": "processes.ended_traces:ended_traces",
     "pace": "supervisor.pace_operation:pace",
     "debug_stops": "processes.debug_stops:debug_stops",
+    "break_in": "processes.break_in:break_in",
     "debug": "processes.debug_stops:debug",
     "attend": "processes.debug_stops:attend",
     "signal": "supervisor.signal_operation:signal",

@@ -135,7 +135,7 @@ def _is_json(text: bytes) -> bool:
 
 def ask_faulthandler(workers: List[LiveWorker]) -> None:
     """Signal each worker to append its stacks to its file, and read them."""
-    asked = [worker for worker in workers if _signal(worker)]
+    asked = [worker for worker in workers if send_stack_signal(worker)]
     deadline = time.monotonic() + ANSWER_TIMEOUT
     while asked and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -146,7 +146,7 @@ def ask_faulthandler(workers: List[LiveWorker]) -> None:
             worker.give_up("it does not answer")
 
 
-def _signal(worker: LiveWorker) -> bool:
+def send_stack_signal(worker: LiveWorker) -> bool:
     """Send the stack signal if the worker handles it and has this spool's file open; whether it was sent."""
     if worker.state in ("", "Z"):
         worker.give_up("it has just ended")

@@ -21,7 +21,7 @@ FOLDERS = (
 )  # made by us: Python would use the umask
 PROGRAM = "program"  # folder of a built-in program that runs in place of a script; its working folder too
 HOOK = "clusterddp_remote/worker/hook/sitecustomize.py"  # in the zipapp
-DEBUGGER = "clusterddp_remote/worker/hook/rank_debugger.py"
+BESIDE_HOOK = "clusterddp_remote/worker/hook/rank_debugger.py", "clusterddp_remote/worker/hook/break_in.py"
 UNCAUGHT = "uncaught"  # file that lets the hook stop at an uncaught exception too
 RECORD_BYTES = 16 << 10  # reserved for each of RECORDS
 
@@ -64,9 +64,10 @@ def write_hook(code: int, folder: str) -> None:
 
     Then no worker compiles it, not even with PYTHONDONTWRITEBYTECODE, where each would compile it again.
     """
-    source, debugger, *compiled = zip_members(code, HOOK, DEBUGGER, HOOK + "c")
+    source, debugger, break_in, *compiled = zip_members(code, HOOK, *BESIDE_HOOK, HOOK + "c")
     write_private(os.path.join(folder, "sitecustomize.py"), source, durable=False)
     write_private(os.path.join(folder, "rank_debugger.py"), debugger, durable=False)
+    write_private(os.path.join(folder, "break_in.py"), break_in, durable=False)
     name = "sitecustomize.%s.pyc" % sys.implementation.cache_tag
     for data in compiled:
         if data.startswith(sys.modules["_frozen_importlib_external"].MAGIC_NUMBER):

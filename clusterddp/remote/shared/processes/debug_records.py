@@ -5,6 +5,7 @@ from typing import NamedTuple
 from ..schema.fields import Fields
 from ..schema.record import checked, field, record
 
+REQUESTED = "clusterddp debug"  # the cause of a stop at no breakpoint() (worker/hook/rank_debugger.py)
 _ALPHABET = frozenset("0123456789.")
 
 
@@ -41,6 +42,14 @@ class StopReport(NamedTuple):
     function: str = field(Fields.text)
     left: float = field(Fields.real)  # seconds until it goes on by itself
     attached: bool = field(Fields.flag)  # somebody has attached a terminal
+
+
+@record
+class BreakInRequest(NamedTuple):
+    """``break_in``: stop the worker with this rank where it is; the answer is a list of its ``StopReport``, if any."""
+
+    spool: str = field(Fields.text)  # the node's folder
+    rank: int = field(Fields.number)
 
 
 @record

@@ -3,6 +3,8 @@
 The start-up hook beside this file loads it at the first breakpoint. Whatever goes wrong here, and whenever the operator
 leaves or is lost, the script goes on: pdb's own answer to that, BdbQuit, would fail the run.
 
+Python 3.14 lets an operator in elsewhere, too: ``break_in.py`` beside this file then calls ``stop_on_request``.
+
 Each stop listens on a Unix socket ``debug/<start>.<local_rank>.<pid>.<number>`` of the spool, beside a record of where
 it is (``.json``). Both ends send lines of JSON:
 
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 LONGEST_WAIT = 600.0  # seconds that a stop waits for somebody
+REQUESTED_WAIT = 10.0  # seconds that a stop waits for the operator who has asked for it
 MARGIN = 60.0  # seconds before the other ranks' collectives time out
 HELLO_TIMEOUT = 5.0  # seconds that who connects has to say so
 MAX_LINE = 64 * 1024  # bytes of one line from the operator
 MAX_AHEAD = 1000  # lines that may come before they are asked for
 MAX_OUT = 16 * 1024  # characters in one message to the operator
+REQUEST = ".wanted"  # after a worker's name: the file by which an operator asks it to stop (processes/break_in.py)
+REQUESTED = "clusterddp debug"  # the cause of such a stop
 OWN = {__name__, "sitecustomize"}  # modules that the operator does not step into
 
 
@@ -193,7 +198,8 @@ class RankDebugger(pdb.Pdb):
         sys.settrace(None)  # else it would trace itself
         bdb.Bdb.set_trace(self, frame)
         sys.settrace(None)
-        self.enterframe = frame  # Python 3.14 traces each instruction of it now, and `n` would stop here again
+        # Python 3.14 traces each instruction of it now, and `n` would stop here again.
+        self.enterframe: "Optional[FrameType]" = frame
         self.set_step()
         self.enterframe = None
         self.interaction(frame, None)
@@ -368,6 +374,11 @@ class Listener:
                 return Connection(stream, more)
             stream.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it waits for an operator, or has one."""
+        return self._folder >= 0
+
     def close(self) -> None:
         """Stop listening, and remove socket and record; again, or in a forked child, this does no harm."""
         if self._folder < 0:
@@ -416,6 +427,19 @@ class Stops:
         if debugger is not None:
             debugger.break_in(frame)
 
+    def stop_on_request(self, frame: "FrameType") -> None:
+        """Stop in this frame, unless the operator who has asked for it has given up, or somebody has a stop already."""
+        try:
+            os.unlink(os.path.join(self.spool, "debug", self.worker + REQUEST))
+        except OSError:
+            return
+        found = users_frame(frame)
+        if found is None or (self._listener is not None and self._listener.is_open):
+            return
+        debugger = self._attended(found, found.f_lineno, REQUESTED)
+        if debugger is not None:
+            debugger.break_in(found)
+
     def stop_after(self, kind: str, trace: "TracebackType") -> None:
         """Let an operator look at the traceback of an uncaught exception, before the worker ends."""
         innermost = trace
@@ -431,11 +455,11 @@ class Stops:
         code = frame.f_code
         place = os.path.abspath(code.co_filename), line
         with self._lock:
-            if place in self._unattended:
+            if place in self._unattended and cause != REQUESTED:
                 return None
             if self._debugger is not None:
                 self._debugger.restore_interrupts()
-            seconds, limit = time_to_wait(self.spool)
+            seconds, limit = (REQUESTED_WAIT, "") if cause == REQUESTED else time_to_wait(self.spool)
             record = {"cause": cause, "file": place[0], "line": line, "function": code.co_name}
             try:
                 listener = self._listen(dict(record, until=time.clock_gettime(time.CLOCK_BOOTTIME) + seconds))
@@ -452,6 +476,9 @@ class Stops:
                     listener.close()
             if connection is not None:
                 return self._debugger
+            if cause == REQUESTED:
+                say("who asked did not come to %s:%d: it goes on" % _short(place))
+                return None
             self._unattended.add(place)
             say("nobody came to %s:%d: it goes on, and does not stop there again" % _short(place))
             return None
@@ -465,6 +492,9 @@ class Stops:
     def _say_waits(self, cause: str, place: "Tuple[str, int]", function: str, seconds: float, limit: str) -> None:
         rank = os.environ.get("RANK", "?")
         name, line = _short(place)
+        if cause == REQUESTED:
+            say("rank %s is stopped by `%s %s` at %s:%d in %s" % (rank, REQUESTED, rank, name, line, function))
+            return
         attaches = "`clusterddp debug %s` attaches a terminal" % rank
         line_of = "%s, %s:%d in %s" % (cause, name, line, function)
         goes_on = "it goes on by itself after %s (%s)" % (in_words(seconds), limit)
