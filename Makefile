@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz kills chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -102,6 +102,10 @@ test-frameworks: $(FRAMEWORKS)/.stamp system-packages  ## Lightning, accelerate,
 
 malformed: $(VENV)/.stamp  ## what is said of two hundred malformed inventories, as a table
 	$(BIN)/python benchmarks/malformed_inventories.py
+
+ENDS ?= 100
+ends: $(VENV)/.stamp  ## workers with a server for traces, ENDS for each way to end at once: none hangs, none prints
+	TRACE_SERVER_ENDS=$(ENDS) $(PYTEST) tests/integration/worker/test_trace_server_ends.py
 
 MINUTES ?= 30
 soak: $(VENV)/.stamp system-packages  ## a run with --relaunch in bad weather: no host is taken for lost
