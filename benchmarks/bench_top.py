@@ -104,9 +104,10 @@ def measure_clean(folder: Path, runs: int) -> None:
                 kinds.update(look["kind"] for look in said)
                 wrong = [look["sentence"] for look in said if look["kind"] in NAMED]
                 named += bool(wrong)
-                print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
-    looks = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-    print(f"{runs} clean runs: {named} with a name (aim 0); looks: {looks}; load {os.getloadavg()[1]:.0f}", flush=True)
+                print(*wrong, sep="\n", end="\n" if wrong else "")
+            looks = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+            done, load = first + len(parts), os.getloadavg()[1]
+            print(f"{done} clean runs: {named} with a name (aim 0); looks: {looks}; load {load:.0f}", flush=True)
 
 
 def measure_late(folder: Path, runs: int) -> None:
@@ -129,7 +130,7 @@ def main() -> None:
         os.environ["CLUSTERDDP_INVENTORY"] = str(lab.inventory)
         folder = Path(name)
         (folder / "train.py").write_text(TRAIN)
-        command(folder, "up")
+        command(folder, "up", str(lab.inventory))
         if runs[0]:
             measure_clean(folder, runs[0])
         if runs[1]:

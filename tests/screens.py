@@ -41,23 +41,21 @@ class Scene:
     Attributes:
         name: Of its pictures.
         words: What is typed after ``$ clusterddp``.
-        question: What it asks, and what is answered.
+        answers: What is typed, each after what it then shows.
         until: What it shows before Ctrl-C ends it.
+        script: Of a run on three hosts that it is about.
+        ready: What a rank of that run has printed before.
     """
 
     name: str
     words: str
-    question: tuple[str, str] | None = None
+    answers: tuple[tuple[str, str], ...] = ()
     until: str = ""
+    script: str = ""
+    ready: str = ""
 
 
-SCENES = (
-    Scene(name="up", words="up inventory.yaml"),  # the project remembers it; then a host's /dev/shm shrinks
-    Scene(name="exec-gather", words="exec --gather -- df -h --output=target,size /dev/shm"),
-    Scene(name="doctor-fix", words="doctor --only shm --fix -- -u root", question=("run them? [y/N]: ", "y")),
-    Scene(name="top", words="top", until="late in each step"),  # of a run with a slow loader
-)
-RANKS = "gpu00,gpu01,gpu02"  # of that run
+RANKS = "gpu00,gpu01,gpu02"  # of the runs
 # Rank 1's batches take 10 ms longer than the others'.
 SLOW_LOADER = """
 import threading, torch
@@ -70,6 +68,34 @@ for step in range(1_000_000):
     if step % 50 == 10:
         print("step", step, flush=True)
 """
+LOADER_HANGS = (Path(__file__).parents[1] / "benchmarks" / "hangs" / "missing_loader.py").read_text()
+BREAKPOINT = """
+import torch
+import torch.distributed as dist
+
+def step(batch):
+    loss = (batch - batch.mean()).pow(2).sum().log()
+    if not loss.isfinite():
+        breakpoint()
+    dist.all_reduce(loss)
+
+dist.init_process_group("gloo")
+step(torch.ones(8) if dist.get_rank() == 1 else torch.arange(8.0))
+"""
+SCENES = (
+    Scene(name="up", words="up inventory.yaml"),  # the project remembers it; then a host's /dev/shm shrinks
+    Scene(name="exec-gather", words="exec --gather -- df -h --output=target,size /dev/shm"),
+    Scene(name="doctor-fix", words="doctor --only shm --fix -- -u root", answers=(("run them? [y/N]: ", "y"),)),
+    Scene(name="top", words="top", until="late in each step", script=SLOW_LOADER, ready="step 10"),
+    Scene(name="why", words="why night", script=LOADER_HANGS, ready="ready"),
+    Scene(
+        name="debug",
+        words="debug 1",
+        answers=(("breakpoint() (Pdb)", "p loss, batch"), ("1.]))", "u"), ("-> step(", "q")),
+        script=BREAKPOINT,
+        ready="attaches a terminal",
+    ),
+)
 
 
 class Terminal:
@@ -95,12 +121,12 @@ class Terminal:
         """Type a command and wait for its end; what is on the terminal then, with its colours."""
         command(*self._tmux, "send-keys", "-l", f"clusterddp {scene.words}")
         command(*self._tmux, "send-keys", "Enter")
-        if scene.question:
-            asked, answer = scene.question
-            wait_until(asked, lambda: asked.strip() in self._shown().replace("\n", " "), timeout=LIMIT)
-            command(*self._tmux, "send-keys", answer, "Enter")
+        for asked, answer in scene.answers:
+            self._wait_for(asked.strip())
+            command(*self._tmux, "send-keys", "-l", answer)
+            command(*self._tmux, "send-keys", "Enter")
         if scene.until:
-            wait_until(scene.until, lambda: scene.until in " ".join(self._shown().split()), timeout=LIMIT)
+            self._wait_for(scene.until)
             command(*self._tmux, "send-keys", "C-c")
         self._wait_for_prompt()
         return self._shown("-e").rstrip().removesuffix("$").rstrip()
@@ -111,6 +137,9 @@ class Terminal:
 
     def _shown(self, *options: str) -> str:
         return command(*self._tmux, "capture-pane", "-p", *options, "-S", "-")
+
+    def _wait_for(self, wanted: str) -> None:
+        wait_until(wanted, lambda: wanted in " ".join(self._shown().split()), timeout=LIMIT)
 
     def _wait_for_prompt(self) -> None:
         subprocess.run([*self._tmux, "wait-for", "prompt"], timeout=LIMIT, check=True)
@@ -139,12 +168,16 @@ def at_home(folder: Path, *words: str) -> str:
 
 
 @contextlib.contextmanager
-def slow_loader(project: Path) -> Iterator[None]:
-    """A run of three ranks, of which one is late, in a project that remembers its hosts."""
-    (project / "train.py").write_text(SLOW_LOADER)
+def running(project: Path, scene: Scene) -> Iterator[None]:
+    """The scene's run of three ranks, in a project that remembers its hosts, once its ranks are ready."""
+    if not scene.script:
+        yield
+        return
+    (project / "train.py").write_text(scene.script)
     words = ("run", "--detach", "--limit", RANKS, "--time-limit", "8h", "--name", "night", "train.py")
     run = at_home(project.parent, *words)
     try:
+        wait_until(scene.ready, lambda: scene.ready in at_home(project.parent, "logs", run), timeout=LIMIT)
         yield
     finally:
         at_home(project.parent, "stop", "--grace", "0", run)
@@ -157,8 +190,7 @@ def shots(columns: int, wanted: Container[str]) -> Iterator[tuple[str, str]]:
         lab.let_root_in()
         lab.write_inventory(folder / "train" / "inventory.yaml", more=more)
         for scene in (scene for scene in SCENES if scene.name in wanted or scene.name == "up"):
-            running = slow_loader(folder / "train") if scene.until else contextlib.nullcontext()
-            with running, contextlib.closing(Terminal(folder, columns)) as terminal:
+            with running(folder / "train", scene), contextlib.closing(Terminal(folder, columns)) as terminal:
                 shown = terminal.run(scene)
             if found := re.search(rf"({re.escape(str(folder))}|{re.escape(str(lab.folder))})\S*", shown):
                 sys.exit(f"{scene.name} shows {found[0]}, a path of this machine:\n{shown}")
