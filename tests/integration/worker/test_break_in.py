@@ -79,7 +79,7 @@ def test_a_running_worker_is_stopped_where_it_is_and_goes_on(newest: ShimSpool) 
         assert operator.do("import __main__; __main__.going = False") == ""
         operator.detach()
         err = ended_well(newest, process, "begun\nover\n")
-    assert err.count("clusterddp: rank 3 is stopped by `clusterddp debug 3` at ") == 2
+    assert err.count("clusterddp: rank 3 is stopped by clusterddp debug at ") == 2
     assert list((newest.folder / "debug").iterdir()) == []
 
 

@@ -493,7 +493,7 @@ class Stops:
         rank = os.environ.get("RANK", "?")
         name, line = _short(place)
         if cause == REQUESTED:
-            say("rank %s is stopped by `%s %s` at %s:%d in %s" % (rank, REQUESTED, rank, name, line, function))
+            say("rank %s is stopped by %s at %s:%d in %s" % (rank, REQUESTED, name, line, function))
             return
         attaches = "`clusterddp debug %s` attaches a terminal" % rank
         line_of = "%s, %s:%d in %s" % (cause, name, line, function)
