@@ -10,7 +10,7 @@
 A proof is an HMAC over the sender's role, the run, both member indexes and both nonces, so a proof recorded on another
 connection, or made for another node or run, is worthless. The same values yield two keys, one for each direction, and
 two more for heartbeats sent as datagrams (control/datagrams.py). After Accept every frame carries an HMAC over its
-number and its bytes: a man in the middle can delay or end a connection, but do nothing else. Frames are not encrypted
+number and its digest: a man in the middle can delay or end a connection, but do nothing else. Frames are not encrypted
 because nothing in them is secret.
 
 A frame is a 4-byte big-endian length and a message of that many bytes; after the proof, 32 bytes of HMAC follow.
@@ -31,7 +31,7 @@ from .contact import NEVER, Echoes
 from .message_fields import NONCE_DIGITS
 from .messages import Accept, Ask, Call, Hello, Message, PartEnded, Redirect
 
-PROTOCOL = "clusterddp run control 3"
+PROTOCOL = "clusterddp run control 4"
 MAX_UNPROVEN_MESSAGE = 512  # bytes of a message before the proof
 MAX_MESSAGE = 64 * 1024  # bytes of a message after the proof
 MAX_UNSENT = 32 << 20  # bytes queued for a peer that does not read
@@ -55,6 +55,15 @@ class Secret(NamedTuple):
     member: int
 
 
+class Frame:
+    """A message as bytes, for any number of connections: what is the same on all of them is computed once."""
+
+    def __init__(self, message: Message) -> None:
+        payload = messages.encode(message)
+        self.data = struct.pack(">I", len(payload)) + payload
+        self.digest = hashlib.sha256(self.data).digest()
+
+
 class PeerConnection:
     """One connection between two supervisors, connected or still connecting.
 
@@ -73,6 +82,7 @@ class PeerConnection:
         self.nonce = os.urandom(NONCE_DIGITS // 2).hex()
         self.their_nonce = ""
         self.member: Optional[int] = None  # the other side's member index, once proved
+        self.dropped = False  # whether run control has given it up
         self.refused = False  # whether the connection was refused: nothing listens there any more
         self.unread = bytearray()  # received, and not taken by ``next`` yet
         self.unsent = bytearray()  # queued by ``send``
@@ -126,7 +136,7 @@ class PeerConnection:
         del self.unread[:end]
         if self._keys:
             frame, tag = frame[:-_TAG], frame[-_TAG:]
-            if not hmac.compare_digest(tag, _tag(self._keys[1], self._received, frame)):
+            if not hmac.compare_digest(tag, _tag(self._keys[1], self._received, hashlib.sha256(frame).digest())):
                 raise ProtocolError("a frame that was changed, repeated or left out")
             self._received += 1
         self.received_at = boot_clock()
@@ -134,12 +144,14 @@ class PeerConnection:
 
     def send(self, message: Message) -> bool:
         """Send a message or queue the part the socket does not take; return False if the connection has to end."""
-        payload = messages.encode(message)
-        frame = struct.pack(">I", len(payload)) + payload
+        return self.send_frame(Frame(message))
+
+    def send_frame(self, frame: Frame) -> bool:
+        """Send a frame that may be sent over other connections too, as ``send`` does a message."""
+        self.unsent += frame.data
         if self._keys:
-            frame += _tag(self._keys[0], self._sent, frame)
+            self.unsent += _tag(self._keys[0], self._sent, frame.digest)
             self._sent += 1
-        self.unsent += frame
         return self.flush() and len(self.unsent) <= MAX_UNSENT
 
     def flush(self) -> bool:
@@ -237,6 +249,6 @@ def _retransmit_soon(connection: socket.socket) -> None:
             pass
 
 
-def _tag(key: bytes, number: int, frame: bytes) -> bytes:
-    """The HMAC of a frame and its number."""
-    return hmac.new(key, struct.pack(">Q", number) + frame, hashlib.sha256).digest()
+def _tag(key: bytes, number: int, digest: bytes) -> bytes:
+    """The HMAC of a frame's number and digest."""
+    return hmac.new(key, struct.pack(">Q", number) + digest, hashlib.sha256).digest()

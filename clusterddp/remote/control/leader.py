@@ -13,11 +13,11 @@ A leader asks each node that it misses whether its part has ended permanently.
 import selectors
 import socket
 import time
-from typing import Callable, List, Optional, Sequence, Set
+from typing import Callable, Collection, List, Optional, Sequence, Set
 
 from ..shared.schema.fields import DamagedError
 from ..system.clock import boot_clock
-from .connection import Address, PeerConnection, ProtocolError, Secret
+from .connection import Address, Frame, PeerConnection, ProtocolError, Secret
 from .control_events import Event, Lost, MemberJoined, MessageReceived, NodeDone
 from .heartbeats import Heartbeats
 from .look_messages import LookPart, LookRequest, StallNotice
@@ -126,11 +126,11 @@ class Control:
         """Whether heartbeats go over TCP alone, where lost packets delay them by seconds."""
         return any(not link.datagrams for link in self.links if link.member is not None)
 
-    def send(self, message: Message, to: Optional[int] = None) -> None:
-        """Send a message to all connected nodes (for a follower: its leader), or only to member index ``to``."""
-        for link in [link for link in self.links if link.member is not None]:
-            if to is None or link.member == to:
-                self._send(link, message)
+    def send(self, message: Message, to: Optional[Collection[int]] = None) -> None:
+        """Send a message to all connected nodes (for a follower: its leader), or only to the member indexes ``to``."""
+        frame = Frame(message)
+        for link in [link for link in self.links if link.member is not None and (to is None or link.member in to)]:
+            self._send_frame(link, frame)
 
     def turn(self) -> None:
         """Drop silent connections, send heartbeats, call nodes. Called in every turn of the loop."""
@@ -324,11 +324,11 @@ class Control:
 
     def _ready(self, link: PeerConnection) -> None:
         """Read, write and process what a connection is ready for."""
-        if link not in self.links:
+        if link.dropped:
             return
         is_open = link.flush() and link.receive()
         try:
-            while link in self.links:
+            while not link.dropped:
                 message = link.next()
                 if message is None:
                     break
@@ -356,21 +356,25 @@ class Control:
             raise ProtocolError("a %s is not for us" % type(message).__name__)
 
     def _send(self, link: PeerConnection, message: Message) -> None:
-        if not link.send(message):
+        self._send_frame(link, Frame(message))
+
+    def _send_frame(self, link: PeerConnection, frame: Frame) -> None:
+        if not link.send_frame(frame):
             self._drop(link)
         self._update_events(link)
 
     def _update_events(self, link: PeerConnection) -> None:
         """Have the loop watch a connection for reading and, while bytes are queued, for writing."""
-        if link in self.links:
+        if not link.dropped:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
             key = self.selector.get_key(link.socket)
             if key.events != events:
                 self.selector.modify(link.socket, events, key.data)
 
     def _drop(self, link: PeerConnection, *, quiet: bool = False) -> None:
-        if link not in self.links:
+        if link.dropped:
             return
+        link.dropped = True
         if link.target is not None and link.member is not None:
             self.contact.leave(link.received_at)
         self.links.remove(link)

@@ -29,7 +29,9 @@ from .messages import Joined as Newcomer
 REPEAT_INTERVAL = 5.0  # seconds after which the leader, and each node to it, repeats order and decision
 START_TIMEOUT = 30.0  # seconds that a node gets at least for its first message
 TCP_ONLY_MARGIN = 2.5  # seconds more until a node with heartbeats over TCP alone is fenced, and until it is lost
-GATHER_TIME = 0.1  # seconds in which the leader gathers new statuses, to send them in one table
+GATHER_TIME = 0.1  # seconds in which the leader gathers new statuses and nodes, to send both the same tables
+MAX_NEW = 128  # nodes that get the whole table at once: a thousand would hold the loop up, so the others wait
+SAVE_INTERVAL = 1.0  # seconds between two writes of what is known, unless a node is excluded
 ENDED_STATES = (NodeState.ENDING, NodeState.ENDED)
 
 
@@ -64,7 +66,12 @@ class Membership:
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
         self.undelivered = False  # whether our last status has reached no leader yet
         self._unsent: Set[int] = set()  # nodes whose newest status the others have not received yet
-        self._sent_at = 0.0
+        self._without_table: Dict[
+            int, None
+        ] = {}  # nodes that have connected, and have not been sent the whole table yet
+        self._sent_at = self._saved_at = 0.0
+        self._unsaved = False  # whether something may have changed since the last ``save``
+        self._saved_excluded: Tuple[int, ...] = ()
         self._attempt_began = boot_clock()
 
     def begin(
@@ -157,12 +164,15 @@ class Membership:
             self.missing.clear()  # the leader keeps account
         if self.control.leading:
             changed = self._decide_participants(now)
-            if changed or now - self._sent_at > (GATHER_TIME if self._unsent else REPEAT_INTERVAL):
+            gathered = self._unsent or self._without_table
+            if changed or now - self._sent_at > (GATHER_TIME if gathered else REPEAT_INTERVAL):
                 self._send_all(now)
-            return
-        self._unsent.clear()
-        if now - self._sent_at > REPEAT_INTERVAL:
-            self._send_leader(now)
+        else:
+            self._unsent.clear()
+            self._without_table.clear()
+            if now - self._sent_at > REPEAT_INTERVAL:
+                self._send_leader(now)
+        self._save_if_due(now)
 
     def leave(self) -> None:
         """Send the last status, that this node leaves the run, and close all connections."""
@@ -173,6 +183,8 @@ class Membership:
                 self.control.send(part)
         else:
             self.control.send(StatusMessage(status, self.operator_age, self.epoch))
+        if self._unsaved:
+            self._save(boot_clock())
         self.control.close()
 
     # What it receives
@@ -186,6 +198,7 @@ class Membership:
         elif isinstance(event, Lost):
             self.met.add(event.member)
             self.missing[event.member] = event.received_at
+            self._without_table.pop(event.member, None)
         elif isinstance(event, NodeDone):
             self.ended.add(event.member)
         elif isinstance(event.message, StatusMessage):
@@ -198,13 +211,19 @@ class Membership:
                     self._receive(row.member, row.status, row.age)
             self._note_operator_age(event.message.operator_age)
             self._take_participants(event.message.participants)
-            self.save()
+            self._unsaved = True
         elif isinstance(event.message, AttemptDecision):
             self._take_decision(event.message)
 
-    def save(self) -> None:
+    def _save_if_due(self, now: float) -> None:
+        """Save once in ``SAVE_INTERVAL``; at once which node is excluded, for its peers' workers get a short grace."""
+        pause = SAVE_INTERVAL if self.excluded == self._saved_excluded else GATHER_TIME
+        if self._unsaved and now - self._saved_at >= pause:
+            self._save(now)
+
+    def _save(self, now: float) -> None:
         """Save what is known of all nodes, so that this host alone can answer a status request."""
-        now = boot_clock()
+        self._saved_at, self._unsaved, self._saved_excluded = now, False, self.excluded
         nodes = {
             self.names[member]: dict(status.to_json(), age=round(now - self.reported_at[member], 3))
             for member, status in self.statuses.items()
@@ -254,14 +273,12 @@ class Membership:
             self.undelivered = False
 
     def _send_state(self, member: int) -> None:
-        """Send the whole present state to a node that has just connected."""
-        if self.control.leading:
-            for part in self._table(set(self.statuses)):
-                self.control.send(part, to=member)
+        """Send the present state to a node that has just connected; as leader, the table soon (``_send_all``)."""
+        self._without_table[member] = None
         self._send_status()
         for message in (self.order, self.decision):
             if message:
-                self.control.send(message, to=member)
+                self.control.send(message, to=(member,))
 
     def _send_leader(self, now: float) -> None:
         """Repeat this node's status, order and decision to the leader, in case it missed one."""
@@ -272,14 +289,23 @@ class Membership:
         self._sent_at = now
 
     def _send_all(self, now: float) -> None:
-        """Send all followers the new statuses or, without any, repeat the participants, order and decision."""
+        """Send all followers the new statuses or, without any, repeat the participants, order and decision.
+
+        Those that have just connected get all statuses.
+        """
+        new = [member for member, _ in zip(self._without_table, range(MAX_NEW))]
+        for part in self._table(set(self.statuses)) if new else ():
+            self.control.send(part, to=new)
+        for member in new:
+            del self._without_table[member]
+        known = self.control.connected.difference(new) if new else None
         parts = self._table(self._unsent)
         for message in parts if self._unsent else (*parts, self.order, self.decision):
             if message:
-                self.control.send(message)
+                self.control.send(message, to=known)
         self._sent_at = now
         self._unsent.clear()
-        self.save()
+        self._unsaved = True
 
     def _table(self, members: Set[int]) -> List[StatusTable]:
         """These members' statuses, in as many tables as frames require."""

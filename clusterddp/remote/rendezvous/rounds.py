@@ -283,6 +283,7 @@ class Forming:
         self.decider_since = rounds.now()  # when ``decider`` last changed
         self.passed_over = 0  # number of silent nodes passed over
         self.addresses: Dict[int, Tuple[str, int]] = {}  # node → where the workers' store would listen
+        self.records: Dict[int, List[Any]] = {}  # index → its record, which never changes
         self.read_indexes: Set[int] = set()
         self.epoch = 0  # the newest epoch that a node has brought
         self.last_joined_at = rounds.now()  # when the last node joined
@@ -313,14 +314,24 @@ class Forming:
 
     def record(self, index: int) -> Optional[List[Any]]:
         """Return the record of the ``index``-th node that joined; None while it has not written it."""
-        key = "%d/came/%d" % (self.number, index)
-        record: Optional[List[Any]] = json.loads(self.store.get(key)) if self.store.check([key]) else None
-        return record
+        key = self.record_key(index)
+        if index not in self.records and self.store.check([key]):
+            self.records[index] = json.loads(self.store.get(key))
+        return self.records.get(index)
+
+    def record_key(self, index: int) -> str:
+        """Return the key of the ``index``-th node's record."""
+        return "%d/came/%d" % (self.number, index)
 
     def read_records(self) -> None:
-        """Read the records of nodes that have joined since the last call."""
-        for index in range(1, self.store.add("%d/came" % self.number, 0) + 1):
-            record = None if index in self.read_indexes else self.record(index)
+        """Read the records of nodes that have joined since the last call, all at once if all have been written."""
+        came = self.store.add("%d/came" % self.number, 0)
+        new = [index for index in range(1, came + 1) if index not in self.read_indexes]
+        keys = [self.record_key(index) for index in new]
+        if len(new) > 1 and self.store.check(keys):
+            self.records.update(zip(new, map(json.loads, self.store.multi_get(keys))))
+        for index in new:
+            record = self.record(index)
             if record:
                 self.read_indexes.add(index)
                 self.addresses[record[0]] = (record[1], record[2])

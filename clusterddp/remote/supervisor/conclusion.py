@@ -48,13 +48,13 @@ class Conclusion:
         """Handle an event of run control."""
         if isinstance(event, MemberJoined):
             for part in self._parts:
-                self.control.send(part, to=event.member)
+                self.control.send(part, to=(event.member,))
             if self.end and not self.control.leading:
                 self.control.send(EndMessage(self.end))
         elif isinstance(event, MessageReceived) and isinstance(event.message, EndMessage):
             self.ends[event.member] = event.message.end
             for part in self._parts:  # the end was sent again, so the verdict has not arrived there
-                self.control.send(part, to=event.member)
+                self.control.send(part, to=(event.member,))
         elif isinstance(event, MessageReceived) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
 

@@ -46,7 +46,9 @@ def _listen(port: int, address: str, *, skip_recent: bool) -> Optional[socket.so
             claim.bind((ANY_ADDRESS[family], port))
             claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _bind(listener, address, port)
-            listener.listen(1024)
+            listener.listen(
+                4096
+            )  # of which the kernel grants what its somaxconn allows: a leader is called by all nodes at once
         except OSError:  # taken
             listener.close()
             return None

@@ -122,7 +122,7 @@ def test_what_is_told_to_one_member_reaches_no_other(star: Star) -> None:
     star.node(1)
     star.node(2)
     star.until(lambda: star.lead.connected == {1, 2})
-    star.lead.send(STOP, to=1)
+    star.lead.send(STOP, to=(1,))
     star.lead.send(STOP._replace(reason="to all"))
     star.until(lambda: star.said(1) and star.said(2))
     assert [message for message in star.said(2) if isinstance(message, EndOrder)] == [STOP._replace(reason="to all")]

@@ -16,17 +16,19 @@ from clusterddp.remote.control.messages import (
     AttemptDecision,
     EndOrder,
     Joined,
+    Message,
     NodeState,
     NodeStatus,
     NodeStatusRow,
     StatusMessage,
     StatusTable,
+    TakingPart,
 )
 from clusterddp.remote.system.bootstrap import read_json, write_json
 from tests.unit.remote.control.test_leader import KEY, Star
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 RUNNING, ENDED = NodeStatus(NodeState.RUNNING, 1), NodeStatus(NodeState.ENDED, 1, 1, cause="x")
@@ -279,3 +281,43 @@ def test_the_table_of_2000_nodes_with_long_causes_reaches_the_others(tmp_path: P
     run.until(lambda: len(other.statuses) >= 1998)
     assert other.statuses[1999].cause == "c" * 300
     assert (tmp_path / "1" / "peers.json").stat().st_size
+
+
+def test_a_thousand_changes_are_a_few_tables_and_who_connects_at_once_gets_all_of_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "REPEAT_INTERVAL", 1e6)
+    run.names = [f"gpu{index:04}" for index in range(1000)]
+    lead, other = run.member(0), run.member(1)
+    run.until(lambda: other.control.connected and not lead._without_table)
+    sent: list[Message] = []
+    send = lead.control.send
+
+    def count(message: Message, to: Collection[int] | None = None) -> None:
+        sent.append(message)
+        send(message, to)
+
+    monkeypatch.setattr(lead.control, "send", count)
+    for index in range(2, 1000):
+        lead.handle_event(MessageReceived(index, StatusMessage(ENDED, 0.0)))
+    late = run.member(2)
+    run.until(lambda: len(other.statuses) == 998 and len(late.statuses) == 997)  # its own it knows better
+    assert len([message for message in sent if isinstance(message, StatusTable)]) < 20
+
+
+def test_what_is_known_is_written_once_a_second_but_an_exclusion_at_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead, written = run.member(0), list[dict[str, Any]]()
+    monkeypatch.setattr(lead, "save_peers", written.append)
+    lead.statuses = {1: RUNNING}
+    lead.reported_at = {1: 0.0}
+    start = time.monotonic() + 1000
+    for step in range(40):
+        lead.handle_event(MessageReceived(1, StatusTable((NodeStatusRow(2, 0.0, RUNNING),), 0.0)))
+        lead._save_if_due(start + step / 10)
+    assert len(written) == 4
+    lead.participants = TakingPart(1, 9, (0, 1))
+    lead._unsaved = True
+    lead._save_if_due(start + 4.0)
+    assert written[-1]["excluded"] == ["gpu02"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SEEDS = 40
 COUNT, LEAST = 4, 2
+MANY = 200
 LEASE = 6.0  # seconds after which an agent whose supervisor is silent ends, and others begin without it 1.5 s later
 OVER = "the job is over"
 SETTLED = 120.0  # seconds after the last event
@@ -46,6 +47,22 @@ class Memory(dict[str, bytes]):
         if super().get(key, b"") == expected.encode():
             self[key] = desired.encode()
         return super().get(key, expected.encode())
+
+
+class Counted(Memory):
+    """A store that counts comparisons with writes, and the records of single nodes that were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swaps, self.records = 0, 0
+
+    def get(self, key: str) -> bytes:  # type: ignore[override]
+        self.records += "/came/" in key
+        return super().get(key)
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        self.swaps += 1
+        return super().compare_set(key, expected, desired)
 
 
 class Slow(RoundSpec):
@@ -78,8 +95,8 @@ class Agent:
 class Scene:
     """The agents of an elastic job, and run control, which knows who is there."""
 
-    def __init__(self, seed: int, count: int = COUNT) -> None:
-        self.chance, self.now, self.store = random.Random(seed), 0.0, Memory()
+    def __init__(self, seed: int, count: int = COUNT, store: Memory | None = None) -> None:
+        self.chance, self.now, self.store = random.Random(seed), 0.0, Memory() if store is None else store
         self.done = threading.Semaphore(0)
         self.error: BaseException | None = None  # what has ended an agent's thread
         self.events: list[tuple[float, Callable[[], object]]] = []
@@ -269,3 +286,13 @@ def test_who_comes_when_the_others_have_ended_well_neither_waits_nor_runs_the_sc
         assert [scene.agents[node].failed for node in sorted(late)] == [OVER] * len(late), seed
         assert {node for node, _, _ in scene.started} == first, seed
         scene.close()
+
+
+def test_of_many_nodes_that_join_none_writes_twice_and_none_reads_the_others_one_by_one() -> None:
+    store = Counted()
+    scene = Scene(0, MANY, store)
+    scene.run(5.0)
+    assert {agent.works[1].nodes for agent in scene.agents if agent.works} == {tuple(range(MANY))}
+    assert store.swaps == MANY + 1  # each opens the first round, and one decides it
+    assert store.records <= 2 * MANY  # nobody reads one again at each poll
+    scene.close()
