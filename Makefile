@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -78,6 +78,10 @@ fuzz: $(VENV)/.stamp  ## COUNT changed inputs for every decoder of what comes fr
 
 chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table of what was seen
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
+
+SEEDS ?= 10000
+simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults; one again: python -m tests.unit.simulated --seed N
+	$(BIN)/python -m tests.unit.simulated $(SEEDS)
 
 KILLS ?= 400
 kills: $(VENV)/.stamp  ## helper, connection or operator killed at KILLS places each of a sync and of a push

@@ -100,12 +100,15 @@ class Membership:
     def lost(self, now: float, limit: float) -> List[int]:
         """Return nodes certainly out of reach for more than ``limit`` seconds, or whose part has ended permanently.
 
+        A node that left the run before it began this attempt is one of them: it was chosen, and will not come.
+
         The time counts from the last moment when another leader can have told them of a majority, if that is later than
         their last message to us (control/contact.py).
         """
         floor = self.control.contact.elsewhere
         late = {p for p, since in self.missing.items() if now - max(since, floor) > self._lost_timeout(p, limit)}
-        return sorted(late | self.ended)
+        gone = {p for p in self.left if p in self.statuses and self.statuses[p].attempt < self.attempt}
+        return sorted(late | self.ended | gone)
 
     def _lost_timeout(self, member: int, limit: float) -> float:
         """Seconds out of reach after which a node is lost: ``limit``, or more if it is slow or never connected."""
@@ -294,10 +297,10 @@ class Membership:
         Those that have just connected get all statuses.
         """
         new = [member for member, _ in zip(self._without_table, range(MAX_NEW))]
+        for member in new:
+            del self._without_table[member]  # before it is sent: a connection that ends then is taken off there too
         for part in self._table(set(self.statuses)) if new else ():
             self.control.send(part, to=new)
-        for member in new:
-            del self._without_table[member]
         known = self.control.connected.difference(new) if new else None
         parts = self._table(self._unsent)
         for message in parts if self._unsent else (*parts, self.order, self.decision):

@@ -5,7 +5,7 @@ contact as long as they need, and for others up to a limit. A node that reaches 
 """
 
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..control.contact import NEVER
 from ..control.control_events import Event, MemberJoined, MessageReceived
@@ -150,12 +150,25 @@ class Conclusion:
             return
         now = time.time_ns() - plan.clock_offset_ns
         verdict = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts).bounded()
+        heard = self._heard()
+        if 2 * len(heard) <= len(self.membership.names):
+            verdict = _of_minority(verdict, {self.membership.names[member] for member in heard}, self.membership.names)
         verdict = verdict._replace(writer=plan.host, member=node.member, code=plan.record.code, written=now)
         self._verdict, self._sent_at = verdict, boot_clock()
         if self.control.leading:
             self._parts = verdict_parts(to_fields(verdict))
             for part in self._parts:
                 self.control.send(part)
+
+    def _heard(self) -> Set[int]:
+        """This node and those in contact with us: no other leader can judge with as many meanwhile.
+
+        A leader that was stopped for a while may know all ends, and the others may have judged without it. Nodes that
+        are proved to be gone do not count: both of two leaders may know that.
+        """
+        control = self.control
+        alone = control.majority and not control.in_contact
+        return {control.member} if alone else {control.member, *control.connected}
 
     def _record_verdict(self, node: "NodeParts", verdict: VerdictRecord) -> None:
         """Record the verdict; once that is done, or cannot be done, all is over."""
@@ -185,6 +198,12 @@ class Conclusion:
             return
         if verdict.attempt >= node.plan.attempt:
             self._verdict = verdict
+
+
+def _of_minority(verdict: VerdictRecord, heard: Set[str], names: Sequence[str]) -> VerdictRecord:
+    """A verdict whose writer was in contact with no majority: it counts after one of those that were."""
+    reported = tuple(host for host in verdict.reported if host in heard)
+    return verdict._replace(reported=reported, missing=tuple(host for host in names if host not in heard))
 
 
 def _own_end(node: "NodeParts") -> NodeEnd:

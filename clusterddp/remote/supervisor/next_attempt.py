@@ -33,7 +33,7 @@ def decide(
     reported = {member: statuses[member] for member in sorted(members & statuses.keys())}
     ended = {member: status for member, status in reported.items() if _has_ended(status, plan.attempt)}
     available = ended.keys() & connected
-    if available | lost < members:
+    if not members <= available | lost:
         return None
     failed = [status for status in ended.values() if status.code]
     if plan.settings.elastic and len(ended) - len(failed) >= plan.settings.min_nodes:

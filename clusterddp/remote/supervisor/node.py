@@ -79,7 +79,8 @@ class Supervisor(NodeParts):
         self.loop = Loop(self._record)
         self.work = FileWork(self.loop.wake)
         self.member, self.fence = plan.member, fence
-        self.phase = Phase.WAITING
+        self.phase, self.phase_changed = Phase.WAITING, False
+        self.leave_deadline: Optional[float] = None
         own = socket.socket(fileno=listener) if listener is not None else None
         secret = Secret(spool.control_key(), plan.run, plan.member)
         self.control = Control(secret, self.loop.selector, self._handle_event, own)
@@ -134,6 +135,12 @@ class Supervisor(NodeParts):
         self.loop.watch_signals()
         self.children.start_fork_server(self.loop.selector)
         self.children.begin()
+        while self.phase is not Phase.GONE:
+            self.turn()
+        self.work.close(LAST_FILES_TIMEOUT)
+
+    def turn(self) -> None:
+        """One turn of the loop, and the next step of the present phase; without a pause after a change of phase."""
         steps: Dict[Phase, Callable[[], Phase]] = {
             Phase.WAITING: self._wait,
             Phase.STARTING: self._start,
@@ -143,13 +150,9 @@ class Supervisor(NodeParts):
             Phase.CONCLUDING: self._conclude,
             Phase.LEAVING: self._leave,
         }
-        self.leave_deadline: Optional[float] = None
-        changed = False
-        while self.phase is not Phase.GONE:
-            self.loop.turn(0.0 if changed else TURN_INTERVAL)
-            phase = self.loop.guard(self.phase.name, steps[self.phase]) or self._phase_after_failure()
-            changed, self.phase = phase is not self.phase, phase
-        self.work.close(LAST_FILES_TIMEOUT)
+        self.loop.turn(0.0 if self.phase_changed else TURN_INTERVAL)
+        phase = self.loop.guard(self.phase.name, steps[self.phase]) or self._phase_after_failure()
+        self.phase_changed, self.phase = phase is not self.phase, phase
 
     def _phase_after_failure(self) -> Phase:
         """The phase after a step that failed: the same again, after a pause.

@@ -255,6 +255,14 @@ def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
 
 
+def test_who_left_before_an_attempt_that_it_was_chosen_for_is_lost_to_it(run: Run) -> None:
+    lead = run.member(0)
+    lead.handle_event(MessageReceived(1, StatusMessage(ENDED._replace(left=True), 0.0)))
+    assert lead.lost(time.monotonic(), 20.0) == []
+    lead.begin(2, (0, 1), limit=20.0)
+    assert lead.lost(time.monotonic(), 20.0) == [1]
+
+
 def test_since_when_a_node_is_lost_counts_from_when_it_was_last_heard(run: Run) -> None:
     lead = run.member(0)
     lead.statuses[1] = RUNNING

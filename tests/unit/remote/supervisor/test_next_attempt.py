@@ -49,3 +49,8 @@ def test_under_static_the_node_that_has_the_store_holds_rank_0(backend: str, ord
     assert new.node_rank == order.index(2)
     assert new.record.hosts == tuple(f"gpu{member:02}" for member in order)
     assert "10.0.0.3:{port}" in new.argv
+
+
+def test_a_lost_spare_takes_no_place_of_a_node_that_has_not_ended() -> None:
+    words = {member: ended(1) for member in (0, 1)}
+    assert decide(plan(3), {**words, 2: NodeStatus(NodeState.RUNNING, 1)}, {0, 1, 2}, {3}) is None

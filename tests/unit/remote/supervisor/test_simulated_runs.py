@@ -1,0 +1,64 @@
+"""Whole runs in virtual time: never two attempts at once, one verdict, nothing left, whatever happens to hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clusterddp.remote.supervisor.node import Phase
+from tests.unit.simulated.faults import BOTH
+from tests.unit.simulated.run import Simulation
+
+if TYPE_CHECKING:
+    from tests.unit.simulated.faults import Faults
+
+SEEDS, SHARE = 200, 20
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
+def test_whatever_happens_there_is_one_attempt_at_once_one_verdict_and_nothing_left(first: int) -> None:
+    for seed in range(first, first + SHARE):
+        Simulation(seed).run()
+
+
+def test_a_leader_that_was_stopped_does_not_judge_what_the_others_have_judged() -> None:
+    def script(_: Simulation, faults: Faults) -> None:
+        faults.at_leader(0.5, lambda host: host.stop_processes(16.0, BOTH), Phase.CLEARING)
+
+    for seed in range(3):
+        simulation = Simulation(seed, 5, script=script, spares=1, busy=0.0)
+        simulation.run()
+        assert simulation.judged.writer == "gpu01"
+
+
+def test_a_spare_that_the_end_of_a_run_left_alone_does_not_judge_it_for_all() -> None:
+    def script(_: Simulation, faults: Faults) -> None:
+        faults.at_leader(0.5, faults.supervisor_killed, Phase.CONCLUDING)
+
+    for seed in range(3):
+        Simulation(seed, 3, script=script, spares=1, busy=0.0, work=5.0).run()
+
+
+def test_no_attempt_begins_while_the_one_before_runs_though_a_spare_is_lost() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(5.0, faults.supervisor_killed, simulation.hosts[4])
+        faults.at(9.0, faults.hangs, simulation.hosts[2])
+        faults.at(10.0, faults.agent_fails, simulation.hosts[1])
+
+    simulation = Simulation(0, 5, script=script, spares=1, work=15.0)
+    simulation.run()
+    assert simulation.judged.attempt == 2
+
+
+def test_a_run_of_fifty_hosts_has_one_attempt_at_once_and_one_verdict() -> None:
+    simulation = Simulation(3, 50)
+    simulation.run()
+    assert simulation.judged
+
+
+def test_a_seed_plays_the_same_run_again() -> None:
+    first, second = Simulation(7), Simulation(7)
+    first.run()
+    second.run()
+    assert first.history == second.history

@@ -1,0 +1,510 @@
+"""A simulated host: clocks, disk, agent, and the processes of fence and supervisor. What decides is the real code."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections import deque
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from clusterddp.remote.control import last_message
+from clusterddp.remote.control.connection import Secret
+from clusterddp.remote.rendezvous.participants import Listener as LeaseListener
+from clusterddp.remote.shared.run.plan import NodePlan, next_plan
+from clusterddp.remote.shared.run.spool_records import ExitRecord, Ready
+from clusterddp.remote.supervisor.event_loop import Loop
+from clusterddp.remote.supervisor.fence import ANSWER_TIME, CHECK_INTERVAL, Fence
+from clusterddp.remote.supervisor.fence_pipe import RELEASE, FencePipe
+from clusterddp.remote.supervisor.file_work import RESULT_TIMEOUT, FileResult
+from clusterddp.remote.supervisor.node import TURN_INTERVAL, Phase, Supervisor
+from clusterddp.remote.supervisor.relaunch import Relaunching
+from tests.unit.simulated.network import Listener, Selector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from clusterddp.remote.rendezvous.participants import Participants
+
+KEY = b"k" * 32
+QUIET_TURN = 2 * TURN_INTERVAL  # a loop may be late, and half of the turns cost half of the time
+AGENT_TICK = 0.2  # seconds between two looks of an agent at its lease
+
+
+class Pipe:
+    """A pipe between supervisor and fence."""
+
+    def __init__(self) -> None:
+        self.data: deque[bytes] = deque()
+        self.writer_ended = self.reader_ended = False
+
+    def write(self, data: bytes) -> int:
+        if self.reader_ended:
+            raise BrokenPipeError
+        self.data.append(data)
+        return len(data)
+
+    def read(self, _: int) -> bytes:
+        if self.data:
+            return self.data.popleft()
+        if self.writer_ended:
+            return b""
+        raise BlockingIOError
+
+
+@dataclass(eq=False)
+class Agent:
+    """A node's agent and its workers: they obey signals, and the lease that the real listener reads."""
+
+    host: Host
+    attempt: int
+    pid: int
+    began: float
+    code: int | None = None  # its exit code once it has ended
+    stubborn: bool = False  # ignores SIGTERM
+    ending: bool = False
+    lease: LeaseListener = field(init=False)
+
+    def __post_init__(self) -> None:
+        pipe: Any = SimpleNamespace(setblocking=lambda _: None)
+        self.lease = LeaseListener(pipe, self.signal)
+        self.host.clock.at(self.began, self.tick)
+
+    @property
+    def runs(self) -> bool:
+        return self.code is None and self.host.on and not self.host.suspended
+
+    def tick(self) -> None:
+        """Obey the lease."""
+        if self.code is None and self.host.on:
+            self.host.enter()
+            if not self.host.suspended:
+                self.lease.obey()
+            self.host.clock.at(self.host.clock.now + AGENT_TICK, self.tick)
+
+    def signal(self, number: int) -> None:
+        if number == signal.SIGKILL:
+            self.end(-9)
+        elif not self.ending and not self.stubborn:
+            self.ending = True
+            self.ends_after(self.host.random.uniform(0.05, 0.9), 1)
+
+    def ends_after(self, seconds: float, code: int) -> None:
+        self.host.clock.at(self.host.clock.now + seconds, lambda: self._end_when_awake(code))
+
+    def _end_when_awake(self, code: int) -> None:
+        if self.host.suspended:
+            self.ends_after(1.0, code)
+        else:
+            self.end(code)
+
+    def end(self, code: int) -> None:
+        if self.code is None:
+            self.code = code
+            self.host.wake()
+
+
+class Spool:
+    """A node's files, in memory."""
+
+    run = "run1"
+
+    def __init__(self, host: Host, plan: NodePlan, attempt: int) -> None:
+        self.owner, self.made, self.attempt, self.host = host, plan, attempt, plan.host
+        self.exit: ExitRecord | None = None
+        self.folder = self.logs = self.code = ""
+
+    def plan(self) -> NodePlan:
+        return self.made
+
+    def control_key(self) -> bytes:
+        return KEY
+
+    def event(self, name: str, **fields: Any) -> None:
+        self.owner.note(name, fields)
+
+    def exit_record(self) -> ExitRecord | None:
+        return self.exit
+
+    def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
+        known = {name: value for name, value in fields.items() if name in ExitRecord._fields}
+        self.exit = ExitRecord(state, exit_code, reason, **known)
+
+    def make_exit_final(self, reason: str) -> None:
+        if self.exit:
+            self.exit = self.exit._replace(pending=False, final=reason)
+
+    def write_verdict(self, verdict: Any) -> None:
+        self.owner.simulation.kept(self.owner, verdict)
+        self.owner.verdicts.append(verdict)
+
+    def stop_order(self) -> None:
+        return None
+
+    def drop_secrets(self) -> None: ...
+
+    write_peers = write_stop_order = write_plan = lambda *_: None
+
+
+class Work:
+    """A supervisor's file work: in order, each job as slow as the disk is; a stalled disk does none."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._asked: dict[str, list[Any]] = {}
+        self._free_at = 0.0
+
+    def _later(self, job: Callable[[], object]) -> None:
+        self._free_at = max(self._free_at, self.host.clock.now) + self.host.random.uniform(0.001, 0.02)
+        self._at(self._free_at, self.host.boots, job)
+
+    def _at(self, time: float, boots: int, job: Callable[[], object]) -> None:
+        self.host.clock.at(time, lambda: self._do(boots, job))
+
+    def _do(self, boots: int, job: Callable[[], object]) -> None:
+        host = self.host
+        if boots != host.boots or not host.on:
+            return
+        if host.suspended or host.paused or host.stalled_until > host.clock.now:
+            self._free_at = max(host.stalled_until, host.clock.now + 0.2)
+            self._at(self._free_at, boots, job)
+            return
+        host.enter()
+        job()
+
+    def do(self, job: Callable[[], object]) -> None:
+        self._later(job)
+
+    def queue_latest(self, *_: Any) -> None:
+        """What is read and written at every turn concerns no other host."""
+
+    def event(self, spool: Spool, name: str, **fields: Any) -> None:
+        spool.event(name, **fields)
+
+    def record_event(self, *_: Any, **__: Any) -> Callable[[], bool]:
+        done: list[bool] = []
+        self._later(lambda: done.append(True))
+        return lambda: bool(done)
+
+    def ask(self, name: str, work: Callable[[], Any]) -> Any:
+        if name not in self._asked:
+            job = self._asked[name] = [self.host.boot_clock(), False, None]
+
+            def run() -> None:
+                job[1:] = [True, work()]
+                self.host.wake()
+
+            self._later(run)
+        asked_at, done, value = self._asked[name]
+        if not done:
+            if self.host.boot_clock() - asked_at > RESULT_TIMEOUT:
+                raise TimeoutError(f"{name} is held up: a disk does not answer")
+            return None
+        del self._asked[name]
+        return FileResult(value)
+
+    def is_asked(self, name: str) -> bool:
+        return name in self._asked
+
+    def close(self, _: float) -> None: ...
+
+
+class Children:
+    """A supervisor's children: the simulated agent, and on the store's host a store."""
+
+    def __init__(self, host: Host, plan: NodePlan) -> None:
+        self.host, self.plan, self.spool = host, plan, None
+        self.agent: int | None = None
+        self.agent_exit: int | None = None
+        self.start_deadline = float("inf")
+        self.start_error, self.store_died = "", False
+        self.store = 1 if plan.store_member == plan.member else None
+        self.killed: set[tuple[int, int]] = set()
+        self.environment: dict[str, str] = {}
+        self.roster = SimpleNamespace(poll=lambda: None, update=lambda: None)
+
+    def start_agent(self, _: int) -> None:
+        if self.host.boot_clock() >= self.start_deadline:
+            self.agent, self.agent_exit = 1, 127
+            return
+        self.agent = self.host.start_agent(self.plan.attempt)
+
+    def inform_agent(self, participants: Participants) -> None:
+        if self.host.agent:
+            self.host.agent.lease.newest = participants
+
+    def reap(self) -> None:
+        agent = self.host.agent
+        if agent and agent.pid == self.agent and agent.code is not None and self.agent_exit is None:
+            self.agent_exit = 128 - agent.code if agent.code < 0 else agent.code
+
+    def kill(self) -> None:
+        if self.host.agent:
+            self.host.agent.signal(signal.SIGKILL)
+
+    def end(self, _: float) -> Any:
+        self.kill()
+        return SimpleNamespace(step=list)
+
+    def kill_store(self) -> None:
+        self.store = None
+
+    def forking(self) -> bool:
+        return False
+
+    def agent_bytes(self) -> int:
+        return 0
+
+    def hidden_children(self) -> list[int]:
+        return []
+
+    def store_output(self) -> str:
+        return ""
+
+    begin = close = take_over = end_fork_server = start_fork_server = lambda *_, **__: None
+
+
+class SimulatedLoop(Loop):
+    """The real loop, on the host's selector."""
+
+    def __init__(self, record: Callable[..., Any], host: Host) -> None:
+        super().__init__(record)
+        self.selector.close()
+        self.selector: Any = Selector(host.wake)
+
+
+class SimulatedRelaunching(Relaunching):
+    """The real decisions; the next attempt's spool is in memory."""
+
+    def _make_attempt(self, node: Any, decision: Any) -> Any:
+        plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
+        self._write_end(node, f"attempt {decision.attempt}")
+        ready = (node.inbox.ready or Ready())._replace(store=decision.port)
+        return SimulatedAttempt(Spool(node.spool.owner, plan, plan.attempt), ready=ready)
+
+
+class SimulatedFence(Fence):
+    """The real fence's decisions; its loop's turns come from the simulation."""
+
+    host: Host
+    answers: Callable[[], None] | None = None
+    answers_until = 0.0
+
+    def kill(self) -> bool:
+        agent = self.host.agent
+        if agent and agent.code is None:
+            self.report_action()
+            agent.signal(signal.SIGKILL)
+            return True
+        return False
+
+    @staticmethod
+    def reap() -> None: ...
+
+    def turn(self) -> bool:
+        """One turn of ``run``; whether the fence goes on."""
+        if self.answers:
+            self.answers()
+            return self.host.boot_clock() < self.answers_until
+        if self.read():
+            if self.lease == RELEASE:
+                return False
+            self.act(self.host.boot_clock())
+        elif not self.kill():
+            self.answers, self.answers_until = self.host.answering(), self.host.boot_clock() + ANSWER_TIME
+        return True
+
+
+class Host:
+    """One machine of the run, with what runs there.
+
+    ``simulation`` has the clock, the network and what is told of all hosts.
+    """
+
+    def __init__(self, simulation: Any, plan: NodePlan, begins: float) -> None:
+        self.simulation, self.first_plan = simulation, plan
+        self.clock, self.network, self.random = simulation.clock, simulation.network, simulation.random
+        self.address = plan.peers[plan.member].address
+        self.offset, self.monotonic_offset = self.random.uniform(100, 1e6), self.random.uniform(100, 1e6)
+        self.wall_jump_ns, self.suspended_for = 0, 0.0
+        self.on, self.suspended, self.paused, self.fence_paused = True, False, False, False
+        self.stalled_until, self.boots, self.due = 0.0, 0, float("inf")
+        self.agent: Agent | None = None
+        self.verdicts: list[Any] = []
+        self.supervisor: Supervisor | None = None
+        self.fence: SimulatedFence | None = None
+        self.finished = False
+        self.begins, self.resumed_at = begins, float("-inf")
+
+    # Clocks
+
+    def boot_clock(self) -> float:
+        return float(self.clock.now + self.offset)
+
+    def monotonic(self) -> float:
+        return float(self.clock.now + self.monotonic_offset - self.suspended_for)
+
+    def time_ns(self) -> int:
+        return int((self.clock.now + 1.7e9) * 1e9) + self.wall_jump_ns
+
+    def enter(self) -> None:
+        """From now on this host's process runs."""
+        self.simulation.running = self
+        self.network.sender = self.address
+
+    # Begin
+
+    def begin(self) -> None:
+        """The start of fence and supervisor, as supervisor/process.py does it."""
+        self.enter()
+        self.listener = Listener(self.network, self.address)
+        feed, reports = Pipe(), Pipe()
+        self.feed, self.reports = feed, reports
+        pipe_ends: Any = (feed, reports)
+        self.fence = SimulatedFence(1, ("run1", self.first_plan.host), feed, reports, None)  # type: ignore[arg-type]
+        self.fence.host = self
+        listener: Any = self.listener
+        spool: Any = Spool(self, self.first_plan, 1)
+        self.supervisor = Supervisor(
+            spool,
+            {},
+            None,
+            listener,
+            FencePipe(2, *pipe_ends),
+        )
+        self.supervisor.children.begin()
+        self.clock.at(self.clock.now + self.random.uniform(0, CHECK_INTERVAL), self.fence_turn)
+        self.wake()
+
+    def start_agent(self, attempt: int) -> int:
+        self.agent = Agent(self, attempt, self.random.randrange(1000, 1 << 22), self.clock.now)
+        self.simulation.begun(self.agent)
+        return self.agent.pid
+
+    def note(self, name: str, fields: dict[str, Any]) -> None:
+        self.simulation.note(self, name, fields)
+
+    # Turns
+
+    def wake(self) -> None:
+        """Have the supervisor's loop turn soon; a busy machine lets it wait."""
+        if self.due < self.clock.now + 0.02:
+            return
+        busy = self.random.random() < self.simulation.busy
+        self._turn_at(self.clock.now + self.random.uniform(0.001, 0.4 if busy else 0.02))
+
+    def _turn_at(self, time: float) -> None:
+        if time < self.due:
+            self.due = time
+            self.clock.at(time, lambda: self.turn(time))
+
+    def turn(self, due: float) -> None:
+        if due != self.due:
+            return
+        self.due = float("inf")
+        supervisor = self.supervisor
+        if supervisor is None or not self.on or self.suspended or self.paused:
+            return
+        self.enter()
+        supervisor.turn()
+        if supervisor.phase is Phase.GONE:
+            self.supervisor_ends(released=True)
+            return
+        self._turn_at(self.clock.now + (0.001 if supervisor.phase_changed else QUIET_TURN))
+
+    def fence_turn(self) -> None:
+        if self.fence is None or not self.on:
+            return
+        if not self.suspended and not self.fence_paused:
+            self.enter()
+            if not self.fence.turn():
+                self.fence_ends()
+                return
+        self.clock.at(self.clock.now + CHECK_INTERVAL, self.fence_turn)
+
+    # Ends
+
+    def supervisor_ends(self, *, released: bool = False) -> None:
+        """By itself, or by SIGKILL: its sockets are closed, its agent dies with it."""
+        supervisor, self.supervisor = self.supervisor, None
+        if supervisor is None:
+            return
+        self.boots += 1
+        if released:
+            self.finished = True
+            self.feed.data.append(RELEASE.pack())
+        for each in supervisor.loop.selector.sockets():  # type: ignore[attr-defined]
+            if each is not self.listener:
+                each.close()
+        self.listener.selector = None
+        self.feed.writer_ended, self.reports.reader_ended = True, True
+        if self.agent:
+            self.agent.end(-9)
+        if self.fence is None:
+            self.listener.end()
+
+    def fence_ends(self) -> None:
+        self.fence = None
+        self.feed.reader_ended, self.reports.writer_ended = True, True
+        if self.supervisor is None:
+            self.listener.end()
+
+    def power_off(self) -> None:
+        self.on = False
+        self.network.off.add(self.address)
+
+    def suspend(self, seconds: float) -> None:
+        """Sleep: the boot clock goes on, the monotonic one does not."""
+        if self.suspended:
+            return
+        self.suspended = True
+        self.network.off.add(self.address)
+        self.clock.at(self.clock.now + seconds, lambda: self._resume(seconds))
+
+    def _resume(self, seconds: float) -> None:
+        self.suspended, self.suspended_for = False, self.suspended_for + seconds
+        self.resumed_at = self.clock.now
+        if self.on:
+            self.network.off.discard(self.address)
+            self.wake()
+
+    def stop_processes(self, seconds: float, names: Iterable[str]) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        for name in names:
+            setattr(self, name, True)
+            self.clock.at(self.clock.now + seconds, functools.partial(self._continue, name))
+
+    def _continue(self, name: str) -> None:
+        setattr(self, name, False)
+        self.wake()
+
+    def answering(self) -> Callable[[], None]:
+        """What the fence does after its supervisor's death: the turns of ``last_message.answer``."""
+        selector: Any = Selector(lambda: None)
+        selector.register(self.listener, 1)
+        links: dict[Any, Any] = {}
+        secret, listener = Secret(KEY, "run1", self.first_plan.member), cast("Any", self.listener)
+
+        def turn() -> None:
+            for key, _ in selector.select(0):
+                if key.fileobj is listener:
+                    last_message._accept(listener, secret, selector, links)
+                    continue
+                finished, _answered = last_message._read_and_answer(links[key.data])
+                if finished:
+                    last_message._close_link(links[key.data], selector, links)
+
+        return turn
+
+
+class SimulatedAttempt:
+    """What a supervisor has of an attempt."""
+
+    def __init__(self, spool: Spool, *_: object, ready: Ready | None = None) -> None:
+        self.spool, self.plan = spool, spool.plan()
+        addresses = tuple((peer.address, 29400) for peer in self.plan.peers)
+        ready = ready or Ready(store=29500, peers=addresses)
+        self.children = Children(spool.owner, self.plan)
+        self.inbox = SimpleNamespace(stop=None, ready=ready, lease=0.0, readers=lambda _: {})
+        self.index = self.limits = SimpleNamespace(poll=lambda *_: None, finish=lambda *_: None)
