@@ -94,7 +94,7 @@ def simulated(simulation: Simulation) -> Iterator[None]:
         fence_pipe: {"os": SimpleNamespace(**pipes)},
         relaunch: {"bind_ports": lambda *_: [port]},
         conclusion: {"evidence": lambda _: Evidence()},
-        attempt_end: {"evidence": lambda _: Evidence(), "count_clients": lambda _: simulation.agents_running() - 1},
+        attempt_end: {"evidence": lambda _: Evidence(), "count_clients": lambda _: simulation.agents_running()},
     }
     with contextlib.ExitStack() as stack:
         for module in [module for name, module in sys.modules.items() if name.startswith(ROOMS)]:

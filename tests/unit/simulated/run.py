@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.control.messages import EndOrder
+from clusterddp.remote.rendezvous.rounds import RoundSpec
 from clusterddp.remote.shared.run.plan import Peer
 from clusterddp.remote.shared.run.run_record import RunRecord
 from tests.unit.plan_made import PLAN, changed
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LONGEST = 900.0  # seconds after which every supervisor must have ended
 AWAKE = 3.0  # seconds that an agent may outlive its lease after a suspended host woke
 RELAUNCHES = 30
+ROUND_WAITS: float = RoundSpec._field_defaults["first_arrival_timeout"]
 
 
 class Broken(BaseException):
@@ -108,7 +110,9 @@ class Simulation:
             raise Broken(f"{host.first_plan.host} has kept two verdicts")
         if verdict.by_majority:
             before = self.judged or verdict
-            if (before.writer, before.written, before.state) != (verdict.writer, verdict.written, verdict.state):
+            # Of a leader that is cut off while it judges nobody may hear, and the next one judges the same ends again.
+            again = verdict.writer != before.writer and not self.parted
+            if again or (verdict.attempt, verdict.state) != (before.attempt, before.state):
                 raise Broken(f"two verdicts by a majority, of {before.writer} and {verdict.writer}")
             self.judged = before
 
@@ -138,12 +142,15 @@ class Simulation:
         self.clock.at(self.clock.now + 0.5, self.let_work)
 
     def all_there(self, agents: list[Agent]) -> bool:
-        """Whether these are all that the newest of them knows to take part."""
+        """Whether these are all that the newest of them knows to take part, or an elastic job waited for the others."""
         newest = max((agent.lease.newest for agent in agents), key=lambda one: one.epoch)
         supervisor = agents[0].host.supervisor
         if supervisor is None:
             return False
         there = {agent.host.supervisor.plan.node_rank for agent in agents if agent.host.supervisor}
+        waited = self.clock.now - max(agent.began for agent in agents)
+        if self.elastic and waited > ROUND_WAITS and len(there) >= supervisor.plan.settings.min_nodes:
+            return True
         if newest.nodes is None:
             return len(there) == supervisor.plan.nnodes
         return there >= (newest.nodes - newest.ended)
