@@ -80,8 +80,11 @@ chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table 
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 
 SEEDS ?= 10000
-simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults; one again: python -m tests.unit.simulated --seed N
+simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults
 	$(BIN)/python -m tests.unit.simulated $(SEEDS)
+
+replay: $(VENV)/.stamp  ## one of them again, told line by line. SEED=288
+	$(BIN)/python -m tests.unit.simulated --seed $(SEED)
 
 KILLS ?= 400
 kills: $(VENV)/.stamp  ## helper, connection or operator killed at KILLS places each of a sync and of a push

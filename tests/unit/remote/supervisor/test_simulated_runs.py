@@ -52,7 +52,7 @@ def test_no_attempt_begins_while_the_one_before_runs_though_a_spare_is_lost() ->
 
 
 def test_a_run_of_fifty_hosts_has_one_attempt_at_once_and_one_verdict() -> None:
-    simulation = Simulation(3, 50)
+    simulation = Simulation(3, 50, work=3.0)
     simulation.run()
     assert simulation.judged
 
