@@ -263,10 +263,8 @@ def _stopped_before_restart(own: Sequence[Failure], stopped: Sequence[NodeEnd], 
 
 
 def _killed_for_restart(own: Sequence[Failure], ordered: Sequence[NodeEnd]) -> bool:
-    """Whether the stall guard killed a failed worker in vain: the run hung on, and so was ended.
-
-    What the others made of that death may have an earlier time, by another host's clock.
-    """
+    """Whether the stall guard killed a failed worker in vain: the run hung on, and so was ended."""
+    # What the others made of that death may have an earlier time, by another host's clock.
     killed = any(failure.worker.text == BY_STALL_GUARD for failure in own)
     return killed and any(end.reason.startswith(STALLED) for end in ordered)
 
