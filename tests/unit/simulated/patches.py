@@ -13,8 +13,9 @@ from unittest import mock
 from clusterddp.remote.control import connection, datagrams
 from clusterddp.remote.shared.verdict.failures import Evidence
 from clusterddp.remote.supervisor import attempt_end, conclusion, fence, fence_pipe, node, relaunch
-from tests.unit.simulated.host import SimulatedAttempt, SimulatedLoop, SimulatedRelaunching, Work
+from tests.unit.simulated.host import SimulatedAttempt, SimulatedLoop, SimulatedRelaunching
 from tests.unit.simulated.network import DatagramSocket, Stream
+from tests.unit.simulated.parts import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,9 +42,8 @@ class Messages:
         return self._sent[int(number)]
 
 
-@contextlib.contextmanager
-def simulated(simulation: Simulation) -> Iterator[None]:
-    """While this lasts, all code of run control runs on the simulation's hosts."""
+def _fakes(simulation: Simulation) -> tuple[dict[Any, dict[str, Any]], dict[str, Any]]:
+    """What stands in which module, and the clocks that stand in all."""
 
     def here() -> Any:
         return simulation.running
@@ -96,9 +96,17 @@ def simulated(simulation: Simulation) -> Iterator[None]:
         conclusion: {"evidence": lambda _: Evidence()},
         attempt_end: {"evidence": lambda _: Evidence(), "count_clients": lambda _: simulation.agents_running()},
     }
+    return fakes, {"boot_clock": lambda: here().boot_clock(), "time": clock}
+
+
+@contextlib.contextmanager
+def simulated(simulation: Simulation) -> Iterator[None]:
+    """While this lasts, all code of run control runs on the simulation's hosts."""
+
+    fakes, clocks = _fakes(simulation)
     with contextlib.ExitStack() as stack:
         for module in [module for name, module in sys.modules.items() if name.startswith(ROOMS)]:
-            for name, value in (("boot_clock", lambda: here().boot_clock()), ("time", clock)):
+            for name, value in clocks.items():
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, value))
         for module, values in fakes.items():

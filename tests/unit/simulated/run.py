@@ -11,7 +11,7 @@ from clusterddp.remote.shared.run.plan import Peer
 from clusterddp.remote.shared.run.run_record import RunRecord
 from tests.unit.plan_made import PLAN, changed
 from tests.unit.simulated.faults import Faults, choose_faults
-from tests.unit.simulated.host import Agent, Host
+from tests.unit.simulated.host import Host
 from tests.unit.simulated.network import Clock, Network
 from tests.unit.simulated.patches import simulated
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clusterddp.remote.shared.run.plan import NodePlan
+    from tests.unit.simulated.parts import Agent
 
 LONGEST = 900.0  # seconds after which every supervisor must have ended
 AWAKE = 3.0  # seconds that an agent may outlive its lease after a suspended host woke
