@@ -28,6 +28,14 @@ pytestmark = pytest.mark.torch
 ATTACHES = remedy("remote/worker/hook/rank_debugger.py", "`clusterddp debug %s` attaches a terminal")
 FIRST = remedy("cli/actions/debug_action.py", "`clusterddp debug {} {}` attaches to rank {}")
 SAYS_HOW = remedy("cli/actions/debug_action.py", "`clusterddp why` says how")
+ONE_WAITS = remedy(
+    "remote/shared/collectives/hang_sentence.py",
+    "`clusterddp debug {}` attaches pdb, and the rank goes on when you leave",
+)
+ALL_WAIT = remedy(
+    "remote/shared/collectives/hang_sentence.py",
+    "`clusterddp debug` lists the ranks at breakpoints, and `clusterddp debug RANK` attaches pdb to one",
+)
 TRAIN = """
 from datetime import timedelta
 import torch
@@ -96,8 +104,11 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
     with user.start("run", "train.py") as live:
         live.wait_for("[1 local1:0] clusterddp: rank 1 waits at breakpoint(), train.py:9 in step: `clusterddp debug 1`")
         not_there = user.run("debug", "0")
-        first = type_lines(user, "p number, total\nn\n", "1")
+        why_one = user.run("why")
+        first = type_lines(user, "p number, total\nn\n", *ONE_WAITS.printed(why_one.err))
         live.wait_for("attaches a terminal", times=3)  # both in the second step
+        why_all = user.run("why")
+        assert ALL_WAIT.commands(why_all.err)[0] == "clusterddp debug"
         listed = user.run("debug")
         assert FIRST.printed(listed.err) == (live.run, "0", "0")
         second = type_lines(user, "total += 10\nw\n", live.run, "0")
@@ -108,6 +119,9 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
     assert line.endswith(f"pdb cannot be attached: Python {OWN} lets no debugger in, 3.14 and newer do; it is here:")
     assert "train.py:10 in step" in not_there.out
 
+    assert "rank 1 (local1:0) has not joined all_reduce #1 of group default" in why_one.err
+    assert "ranks 0-1 stand at a breakpoint() at train.py:9, and no rank waits in a collective operation" in why_all.err
+
     assert first.code == 0, first.err
     assert "train.py(9)step()\n-> breakpoint()\n(Pdb) p number, total\n(0, tensor([1.]))\n(Pdb) n\n" in first.out
     assert first.out.endswith("train.py(10)step()\n-> dist.all_reduce(total)\n")
@@ -117,7 +131,7 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
     ]
     assert "-> print(number, step(number), flush=True)" in second.out
     assert third.notes[-1] == "detached: rank 1 goes on"
-    assert done.code == 0
+    assert done.code == 0, done.text
     assert sorted(one.text for one in done.workers if one.text[0].isdigit()) == ["0 1.0", "0 1.0", "1 11.0", "1 11.0"]
 
 
@@ -181,7 +195,7 @@ def test_on_hosts_over_ssh_a_lost_terminal_lets_the_rank_go_on(on_lab: User, lab
 def test_nobody_comes_and_the_run_goes_on(user: User) -> None:
     user.write("train.py", TRAIN.replace('"gloo"', '"gloo", timeout=timedelta(seconds=61)'))
     done = user.run("run", "train.py")
-    assert done.code == 0
+    assert done.code == 0, done.text
     assert "process group default times out in 6" in done.out
     assert done.out.count("nobody came to train.py:9: it goes on, and does not stop there again") == 2
     (why,) = SAYS_HOW.commands(user.run("debug").err)

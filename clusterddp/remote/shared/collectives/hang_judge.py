@@ -30,6 +30,7 @@ RESTARTED = "restarted"  # workers were started anew between the looks
 STORES = "stores"  # all ranks wait outside groups: none is missing
 WORLD = "world"  # the number of ranks is not known, or a worker has a rank beyond it
 CLAIMED_TWICE = "twice"  # two workers say that they are the same rank
+BREAKPOINT = "breakpoint"  # stacks show that those to blame are at a breakpoint
 NO_TRACES, NOBODY_WAITS = "no-traces", "nobody-waits"  # why nothing is decided
 
 

@@ -1,6 +1,5 @@
 """Say in plain words what a finding means: the sentence, the evidence below it and what helps. Pure."""
 
-import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ..names.host_names import folded_names
@@ -25,28 +24,11 @@ from .hang_judge import (
     describe,
 )
 from .ranks_groups import is_whole
-from .stack_calls import SEND, TORCH_DISTRIBUTED, in_send_or_receive, waiting_call
+from .stack_calls import in_send_or_receive, waiting_call
 from .trace_records import DONE, LOCK, Operation, WorkerTrace
+from .worker_activity import activity
 
 POINT_TO_POINT = "point-to-point"  # a class that only stacks show
-_ACTIVITIES = (  # (a frame's file, its function) → what the worker does; the innermost frame that matches counts
-    (TORCH_DISTRIBUTED, SEND, "waiting in a send or receive"),
-    (re.compile(r"/torch/utils/data/"), re.compile(""), "waiting for its data loader"),
-    (
-        re.compile(r"/(subprocess|popen_fork|popen_\w+)\.py$"),
-        re.compile("wait|poll|communicate"),
-        "waiting for a child",
-    ),
-    (
-        re.compile(r"/threading\.py$"),
-        re.compile("^_shutdown$"),
-        "at the end of its script, which waits for its threads",
-    ),
-    (re.compile(r"/threading\.py$"), re.compile("wait|acquire|join"), "waiting for a lock or a thread"),
-    (re.compile(r"/(queue|concurrent/futures/\w+)\.py$"), re.compile(""), "waiting for a thread"),
-    (re.compile(r"/multiprocessing/"), re.compile("recv|poll|wait|acquire|get|join"), "waiting for another process"),
-    (re.compile(r"/(socket|ssl|http/client|urllib3/[\w/]+)\.py$"), re.compile(""), "waiting for the network"),
-)
 _REMEDIES = {
     MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
     OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
@@ -54,7 +36,7 @@ _REMEDIES = {
     OTHER_ROOT: "give all ranks the same root (src, dst)",
     OTHER_ORDER: "let all ranks use their groups in the same order",
     BEFORE_FIRST: "see what keeps the rank that is missing; all ranks have to make their groups in the same order",
-    TRANSPORT: "`clusterddp doctor --only network` dials every host from every other",
+    TRANSPORT: "`clusterddp doctor --only network` tests the connections between the hosts",
     DEVICE: "`clusterddp doctor --only gpu-health` looks at the GPUs",
     POINT_TO_POINT: "give every recv a send of its peer, in the same order",
 }
@@ -88,7 +70,19 @@ class Evidence(NamedTuple):
 
 
 def refine(evidence: Evidence) -> Finding:
-    """Return the finding with what only stacks show: calls that are in no trace of gloo."""
+    """Return the finding with what only stacks show: calls that are in no trace of gloo, and breakpoints."""
+    finding = _with_calls(evidence)
+    seen = [stack for rank, stack in sorted(evidence.stacks.items()) if rank in (finding.ranks or evidence.stacks)]
+    stopped = tuple(stack.rank for stack in seen if stack.at_breakpoint)
+    notes = (*finding.notes, hang_judge.BREAKPOINT)
+    if stopped and finding.kind is None and finding.state != ADVANCING and not finding.waiting:
+        return finding._replace(state=WAITING, ranks=stopped, notes=notes)
+    if stopped and finding.kind in {MISSING, BEFORE_FIRST} and len(stopped) == len(seen):
+        return finding._replace(state=WAITING, notes=notes)  # until somebody has debugged it, or its time is over
+    return finding
+
+
+def _with_calls(evidence: Evidence) -> Finding:
     finding = evidence.finding
     if finding.state == UNDECIDED and hang_judge.NOBODY_WAITS in finding.notes:
         return _by_stacks(evidence) or finding
@@ -172,6 +166,8 @@ def sentence(run: str, evidence: Evidence) -> str:
     if finding.state == ADVANCING:
         wrong = wrong_result(evidence)
         return f"run {run} advances, {wrong}" if wrong else f"run {run} advances: no rank waits for another"
+    if finding.kind is None and hang_judge.BREAKPOINT in finding.notes:
+        return _at_breakpoint(evidence)
     if finding.kind is None or not finding.ranks:
         return f"run {run}: {_unknown(evidence)}"
     blamed = _named(evidence, finding.ranks)
@@ -224,6 +220,10 @@ def lines(evidence: Evidence) -> List[str]:
 
 def remedy(finding: Finding) -> Optional[str]:
     """Return what helps; None where nothing is known to be wrong."""
+    if hang_judge.BREAKPOINT in finding.notes:
+        if finding.ranks[1:]:
+            return "`clusterddp debug` lists the ranks at breakpoints, and `clusterddp debug RANK` attaches pdb to one"
+        return f"`clusterddp debug {finding.ranks[0]}` attaches pdb, and the rank goes on when you leave"
     if finding.state == ADVANCING and finding.mismatch:
         return _REMEDIES.get(finding.mismatch.kind or "")
     return _REMEDIES.get(finding.kind or "") if finding.state == HUNG else None
@@ -234,6 +234,15 @@ def _way(stack: WorkerStack) -> str:
     if stack.source == "faulthandler":
         return " (stack by signal, without py-spy: it may have ended a blocking C call early, EINTR)"
     return f" (no stack: {stack.why})" if stack.why else ""
+
+
+def _at_breakpoint(evidence: Evidence) -> str:
+    ranks = evidence.finding.ranks
+    places = {at for rank in ranks if (at := _at(evidence, rank))}
+    return (
+        f"{_named(evidence, ranks)} stand{'' if ranks[1:] else 's'} at a breakpoint()"
+        f"{f' at {places.pop()}' if len(places) == 1 else ''}, and no rank waits in a collective operation"
+    )
 
 
 def _unknown(evidence: Evidence) -> str:
@@ -301,29 +310,10 @@ def _doing(evidence: Evidence, ranks: Sequence[int]) -> str:
 
 
 def _activity(evidence: Evidence, rank: int) -> str:
-    """What a rank does, by its kernel state, its stack and its waits outside groups."""
-    trace, stack = evidence.traces.get(rank), evidence.stacks.get(rank)
+    trace = evidence.traces.get(rank)
     if trace is None:
         return "not known: it does not answer"
-    if trace.state == "T":
-        return "stopped (SIGSTOP)"
-    if trace.state == "D":
-        return f"in uninterruptible sleep ({trace.wchan.strip('0') or 'a disk or a file server'})"
-    if stack and stack.holds_gil and trace.state == "S":
-        return "holding Python's lock (GIL) in a C call"
-    if stack and stack.at_breakpoint:
-        return "at a breakpoint()"
-    for frame in reversed(stack.frames if stack else ()):
-        for file, function, activity in _ACTIVITIES:
-            if file.search(frame.file) and function.search(frame.function):
-                children = f" ({', '.join(trace.children)})" if activity.endswith("child") and trace.children else ""
-                return activity + children
-    call = waiting_call(stack) if stack else ""
-    if call and not trace.waits:
-        return f"in {call}"
-    if trace.waits:
-        return f"waiting in {trace.waits[0].replace('__', '.')}"
-    return "at work" if evidence.finding.state == WAITING or trace.state == "R" else "waiting"
+    return activity(trace, evidence.stacks.get(rank), busy=evidence.finding.state == WAITING)
 
 
 def _waiters(evidence: Evidence) -> str:

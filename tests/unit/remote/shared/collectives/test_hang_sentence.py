@@ -13,6 +13,8 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     DEVICE,
     HUNG,
     MISSING,
+    NO_TRACES,
+    NOBODY_WAITS,
     OTHER_OPERATION,
     OTHER_ORDER,
     OTHER_ROOT,
@@ -66,7 +68,12 @@ def test_the_sentence_of_the_issue() -> None:
 
 
 SPOOL = "/home/alice/.clusterddp/runs/r/1/0-gpu00"
-DEBUGGER = (f"{SPOOL}/hook/rank_debugger.py", 70, "readline")
+DEBUGGER = (
+    (f"{SPOOL}/hook/sitecustomize.py", 288, "breakpointhook"),
+    (f"{SPOOL}/hook/rank_debugger.py", 70, "readline"),
+    (f"{PYTHON}/queue.py", 1, "get"),
+)
+SELECT = (f"{PYTHON}/multiprocessing/connection.py", 1136, "wait")
 ABSENT = f"rank 1 (gpu00:1) did not join {FOURTH}: it is "
 WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
 
@@ -99,14 +106,19 @@ WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
             "in validate, train.py:7, waiting for the network",
         ),
         (
-            (
-                VALIDATE,
-                (f"{SPOOL}/hook/sitecustomize.py", 288, "breakpointhook"),
-                DEBUGGER,
-                (f"{PYTHON}/queue.py", 1, "get"),
-            ),
+            (VALIDATE, LOADER, (f"{PYTHON}/multiprocessing/queues.py", 113, "get"), SELECT),
             {},
-            "in validate, train.py:7, at a breakpoint()",
+            "in validate, train.py:7, waiting for its data loader",
+        ),
+        (
+            (VALIDATE, LOADER, (f"{PYTHON}/queue.py", 180, "get"), (f"{PYTHON}/threading.py", 331, "wait")),
+            {},
+            "in validate, train.py:7, waiting for its data loader",
+        ),
+        (
+            (VALIDATE, LOADER, (f"{WORKDIR}/data/read.py", 3, "__getitem__"), (f"{PYTHON}/ssl.py", 1, "read")),
+            {},
+            "in __getitem__, data/read.py:3, waiting for the network",
         ),
         ((SLEEP,), {"state": "T", "why": "it is stopped (SIGSTOP)"}, "in read, data/read.py:3, stopped (SIGSTOP)"),
         ((SLEEP,), {"state": "D", "wchan": "rpc_wait"}, "in read, data/read.py:3, in uninterruptible sleep (rpc_wait)"),
@@ -121,6 +133,48 @@ WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
 def test_what_a_missing_rank_does_instead(frames: Any, state: dict[str, Any], doing: str) -> None:
     known = evidence(missing(1), [stack(1, *frames), stack(0, *STEP)], [trace(0), trace(1, **state)])
     assert hang_sentence.sentence("night", known) == f"{ABSENT}{doing}{WAIT}"
+
+
+def test_a_missing_rank_at_a_breakpoint_is_no_hang_and_debug_helps() -> None:
+    known = evidence(missing(1), [stack(1, VALIDATE, *DEBUGGER), stack(0, *STEP)])
+    assert known.finding.state == WAITING
+    assert hang_sentence.sentence("night", known) == (
+        f"rank 1 (gpu00:1) has not joined {FOURTH}: it is in validate, train.py:7, at a breakpoint(){WAIT}"
+    )
+    assert hang_sentence.remedy(known.finding) == DEBUG_IT
+    two = evidence(missing(1, 3), [stack(1, VALIDATE, *DEBUGGER), stack(3, SLEEP), stack(0, *STEP)])
+    assert two.finding.state == HUNG  # the other one does something else
+
+
+STOPPED = (VALIDATE, *DEBUGGER)
+DEBUG_IT = "`clusterddp debug 1` attaches pdb, and the rank goes on when you leave"
+NOWHERE = ", and no rank waits in a collective operation"
+
+
+@pytest.mark.parametrize(
+    ("stacks", "said", "helps"),
+    [
+        ([stack(0, SLEEP), stack(1, *STOPPED)], "rank 1 (gpu00:1) stands at a breakpoint() at train.py:7", 1),
+        ([stack(1, *STOPPED), stack(2, *STOPPED)], "ranks 1-2 stand at a breakpoint() at train.py:7", 2),
+        ([stack(0, SLEEP, *DEBUGGER), stack(1, *STOPPED)], "ranks 0-1 (gpu00) stand at a breakpoint()", 2),
+    ],
+)
+@pytest.mark.parametrize(
+    "finding", [Finding(UNDECIDED, notes=(NOBODY_WAITS,)), Finding(UNDECIDED, notes=(NO_TRACES,)), Finding(WAITING)]
+)
+def test_ranks_at_breakpoints_are_named_where_nobody_waits_for_them(
+    finding: Finding, stacks: list[WorkerStack], said: str, helps: int
+) -> None:
+    known = evidence(finding, stacks)
+    assert (known.finding.state, known.finding.kind) == (WAITING, None)
+    assert hang_sentence.sentence("night", known) == said + NOWHERE
+    several = "`clusterddp debug` lists the ranks at breakpoints, and `clusterddp debug RANK` attaches pdb to one"
+    assert hang_sentence.remedy(known.finding) == (DEBUG_IT if helps == 1 else several)
+
+
+def test_a_run_that_advances_is_not_at_a_breakpoint() -> None:
+    known = evidence(Finding(ADVANCING), [stack(1, VALIDATE, *DEBUGGER)])
+    assert known.finding == Finding(ADVANCING)
 
 
 def test_a_missing_rank_that_holds_pythons_lock_asleep_is_told() -> None:
