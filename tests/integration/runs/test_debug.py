@@ -131,7 +131,7 @@ def test_ranks_at_breakpoints_are_listed_attached_to_and_go_on(user: User) -> No
     ]
     assert "-> print(number, step(number), flush=True)" in second.out
     assert third.notes[-1] == "detached: rank 1 goes on"
-    assert done.code == 0, done.text
+    assert done.code == 0, f"{done.out} {done.err}"
     assert sorted(one.text for one in done.workers if one.text[0].isdigit()) == ["0 1.0", "0 1.0", "1 11.0", "1 11.0"]
 
 
@@ -195,7 +195,7 @@ def test_on_hosts_over_ssh_a_lost_terminal_lets_the_rank_go_on(on_lab: User, lab
 def test_nobody_comes_and_the_run_goes_on(user: User) -> None:
     user.write("train.py", TRAIN.replace('"gloo"', '"gloo", timeout=timedelta(seconds=61)'))
     done = user.run("run", "train.py")
-    assert done.code == 0, done.text
+    assert done.code == 0, f"{done.out} {done.err}"
     assert "process group default times out in 6" in done.out
     assert done.out.count("nobody came to train.py:9: it goes on, and does not stop there again") == 2
     (why,) = SAYS_HOW.commands(user.run("debug").err)

@@ -23,7 +23,6 @@ from .hang_judge import (
     Finding,
     describe,
 )
-from .ranks_groups import is_whole
 from .stack_calls import in_send_or_receive, waiting_call
 from .trace_records import DONE, LOCK, Operation, WorkerTrace
 from .worker_activity import activity
@@ -139,7 +138,7 @@ def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int)
 
 def pending(trace: WorkerTrace) -> str:
     """Say in which operation of which group a rank waits; empty if in none."""
-    for group in filter(is_whole, trace.groups):
+    for group in trace.groups:
         for number, operation, progress, _ in group.entries:
             if progress != DONE:
                 return operation_in_words(group.operations[operation], number, group.title)

@@ -7,12 +7,12 @@ and a host may be wrong: what contradicts itself counts as not said.
 
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Sequence, Tuple
 
-from .trace_records import CREATED, DONE, NCCL, GroupTrace, Operation, WorkerTrace
+from .trace_records import DONE, NCCL, GroupTrace, Operation, WorkerTrace
 
 DEFAULT_GROUP = "0"  # the name of the group of all ranks
 ROOTED = ("broadcast", "reduce", "gather", "scatter")  # operations with a root, which the trace does not have
 MANY_GROUPS = 8  # a worker that has so many may have more than its host sends
-TWICE, DAMAGED = "two workers say that they are this rank", "what its host tells of it is damaged"
+TWICE = "two workers say that they are this rank"
 
 Key = Tuple[str, int]  # a group: its name, and which one of that name it is
 
@@ -71,21 +71,7 @@ def _one_of(traces: Sequence[WorkerTrace]) -> WorkerTrace:
     first, *more = (trace for trace in traces if trace.start == newest)
     if any(trace != first for trace in more):
         return WorkerTrace(first.rank, 0, newest, 0, "", "", 0, 0, (), why=TWICE)
-    if not all(map(is_whole, first.groups)):
-        return first._replace(groups=(), why=first.why or DAMAGED)
     return first
-
-
-def is_whole(group: GroupTrace) -> bool:
-    """Whether all rows of a group are rows, so that they can be read."""
-    return all(_is_row(row, group) for row in group.entries)
-
-
-def _is_row(row: List[int], group: GroupTrace) -> bool:
-    """Whether a row of a trace is one: other machines say so."""
-    if type(row) is not list or [type(value) for value in row] != [int] * 4:
-        return False
-    return row[0] > 0 and 0 <= row[1] < len(group.operations) and CREATED <= row[2] <= DONE and row[3] >= 0
 
 
 def align_groups(world: FrozenSet[int], looks: Mapping[int, WorkerTrace]) -> List[Group]:

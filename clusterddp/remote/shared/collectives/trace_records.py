@@ -12,6 +12,7 @@ from ..schema.record import bulk, field, many, record
 MAX_WORKER_BYTES = 4096  # of one worker's part of the answer
 MAX_WORLD = 1 << 16  # ranks; each costs whoever judges memory
 LAST_ENTRIES = 64  # of a group's entries that are sent at most
+HUGE = 1 << 63  # no number of an entry is so large
 
 NCCL = " nccl"  # behind the name of a group in NCCL's own recorder
 SAME_SHAPE = ("all_reduce", "reduce", "broadcast")  # operations whose input has to have the same shape on all ranks
@@ -41,6 +42,17 @@ class Operation(NamedTuple):
     key: str = field(Fields.text)  # equal for two operations with equal name, shapes and types
 
 
+def _read_entries(fields: Fields, name: str) -> List[List[int]]:
+    """Check each row: what is read here is read as it is by the judge, the sentence and others."""
+    rows, operations = fields.long_list(name), len(fields.long_list("operations"))
+    for row in rows:
+        if type(row) is not list or [type(value) for value in row] != [int] * 4 or not 0 <= min(row) <= max(row) < HUGE:
+            raise fields.wrong(name, row, "rows of four whole numbers")
+        if row[1] >= operations or row[2] > DONE:
+            raise fields.wrong(name, row, "rows of sequence number, operation, progress and age")
+    return rows
+
+
 @record
 class GroupTrace(NamedTuple):
     """The last operations of one worker in one process group."""
@@ -51,7 +63,7 @@ class GroupTrace(NamedTuple):
     operations: Tuple[Operation, ...] = field(many(Operation))
     # Rows in ascending order of their sequence number: [sequence number, index in ``operations``, CREATED, STARTED or
     # DONE, microseconds from its creation to the look].
-    entries: List[List[int]] = bulk(Fields.long_list)
+    entries: List[List[int]] = bulk(_read_entries)
 
     @property
     def title(self) -> str:

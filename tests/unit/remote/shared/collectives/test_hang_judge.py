@@ -308,21 +308,6 @@ def test_two_that_say_they_are_one_rank_are_not_believed() -> None:
     assert judge(range(3), older, older).ranks == (1,)
 
 
-BAD_ROWS: list[Any] = [
-    7, [], [1, 0, 2], [1, 0, 2, 3, 4], [1, 1, 2, 3], [1, -1, 2, 3], [1, 0, 3, 3], [1, 0, -1, 3], ["1", 0, 2, 3],
-    [True, 0, 2, 3], [1.0, 0, 2, 3], [None] * 4, [1, 0, 2, -3], [0, 0, 2, 3],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("row", BAD_ROWS, ids=repr)
-def test_a_trace_with_a_row_that_is_none_counts_as_not_told(row: Any) -> None:
-    bad = worker(1, "ar4")
-    bad = bad._replace(groups=(bad.groups[0]._replace(entries=[*bad.groups[0].entries, row]),))
-    seen = [*look({0: "ar4 ar4*", 2: "ar4 ar4*"}), bad]
-    finding = judge(range(3), seen, seen)
-    assert (finding.kind, finding.ranks, finding.notes) == (MISSING, (1,), ("silent",))
-
-
 def test_clocks_that_differ_change_nothing() -> None:
     ranks = {0: "ar4 ar4*", 1: "ar4", 2: "ar4 ar4*"}
     before, after = look(ranks), look(ranks, second=True)

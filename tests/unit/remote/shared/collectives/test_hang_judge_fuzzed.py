@@ -16,17 +16,14 @@ from clusterddp.remote.shared.processes.worker_stacks import WorkerStack, build_
 OPERATIONS = st.sampled_from(
     [Operation("all_reduce", "[4]", "a"), Operation("barrier", "", "b"), Operation("", "", "c")]
 )
-ROWS = st.lists(st.integers(-1, 4), min_size=4, max_size=4) | st.lists(
-    st.none() | st.integers() | st.text(), max_size=5
-)
-GOOD_ROWS = st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 2), st.integers(0, 9)).map(list)
+ROWS = st.tuples(st.integers(0, 3), st.just(0), st.integers(0, 2), st.integers(0, 9)).map(list)
 GROUPS = st.builds(
     GroupTrace,
     st.sampled_from(["0", "1", ""]),
     st.sampled_from(["default_pg", ""]),
     st.integers(0, 2),
     st.lists(OPERATIONS, min_size=1, max_size=3).map(tuple),
-    st.lists(GOOD_ROWS, max_size=4) | st.lists(ROWS, max_size=2),
+    st.lists(ROWS, max_size=4),
 )
 THREADS = st.builds(
     ThreadWait, st.sampled_from([7, 8]), st.sampled_from(["lock", "sleep", "read", ""]), st.integers(0, 9)
