@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..helper.request import Request
 from ..shared.collectives.trace_records import MAX_WORKER_BYTES, NCCL, GroupTrace, TracesRequest, WorkerTrace
@@ -16,6 +16,7 @@ from ..spool.layout import Spool
 from ..system import procfs
 from ..system.small_files import text_of
 from . import trace_decoder
+from .server_threads import ServerThreads
 from .stacks import kernel_state, live_workers
 from .worker_server import NoAnswerError, UnknownHandlerError, ask, is_open
 from .worker_threads import core_wait_ms, cpu_ms, look_at_threads
@@ -26,7 +27,7 @@ MAX_TRACE = 8 << 20  # bytes; 2,000 entries, of which torch keeps that many, are
 RECORDERS = (("fr_trace_json", ""), ("dump_nccl_trace_json", NCCL))  # question → the name of its backend in a group's
 AT_ONCE = 32  # workers asked at a time: each trace takes up to 0.1 s of its CPU
 MIN_THREADS = 8  # of a server, besides the one that accepts; more on more cores
-MAX_PASSING = 0.5  # seconds
+MAX_PASSING = 1.0  # seconds of a look; on a machine that is not busy it takes some milliseconds
 MAX_CHILDREN = 4  # whose names are sent
 MAX_WHY = 160  # bytes of JSON
 _decoding = threading.Lock()  # one trace at a time is in memory as a whole
@@ -96,10 +97,11 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     if not is_open(pid, path):
         return Look(trace._replace(why="its script has closed the socket of its server"))
     try:
-        waits = _waits(path, deadline)
+        server = Server(path, ServerThreads(pid, threads.server[: 1 + _pool_size()]), deadline)
+        waits = _waits(server)
         trace = trace._replace(waits=tuple(waits), calls=tuple(waits.values()))
-        _pass_threads(path, deadline)
-        groups = _recorded(path, deadline)
+        _pass_threads(server)
+        groups = _recorded(server)
         return Look(trace, groups, time.time_ns())
     except NoAnswerError as error:
         why = str(error)
@@ -108,20 +110,41 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     return Look(trace._replace(why=trace_decoder.clean(why, MAX_WHY)))
 
 
-def _waits(path: str, deadline: float) -> Dict[str, int]:
+class Server:
+    """A worker's server, asked until ``deadline``; its threads answer in turn, if they come to it in time."""
+
+    def __init__(self, path: str, threads: ServerThreads, deadline: float) -> None:
+        self.path, self.threads, self.deadline = path, threads, deadline
+        self.pass_until = min(deadline, time.monotonic() + MAX_PASSING)
+        threads.rest(self.pass_until)
+
+    def ask(self, handler: str, limit: int, until: Optional[float] = None) -> bytes:
+        """The answer, as ``worker_server.ask``."""
+        try:
+            return ask(self.path, handler, timeout=(until or self.deadline) - time.monotonic(), limit=limit)
+        finally:
+            self.threads.rest_again(self.pass_until)
+
+
+def _pool_size() -> int:
+    """How many threads of a server answer."""
+    return max(MIN_THREADS, os.sysconf("SC_NPROCESSORS_ONLN") - 1)
+
+
+def _waits(server: Server) -> Dict[str, int]:
     try:
-        return trace_decoder.read_waits(_ask(path, "wait_counter_values", deadline, MAX_COUNTERS))
+        return trace_decoder.read_waits(server.ask("wait_counter_values", MAX_COUNTERS))
     except UnknownHandlerError:  # torch before 2.10
         return {}
 
 
-def _recorded(path: str, deadline: float) -> Tuple[trace_decoder.RecordedGroup, ...]:
+def _recorded(server: Server) -> Tuple[trace_decoder.RecordedGroup, ...]:
     """All groups of both flight recorders: NCCL has its own, and gloo's may be unknown to a torch that has that."""
     found: List[Tuple[trace_decoder.RecordedGroup, ...]] = []
     unknown = NoAnswerError("")
     for handler, backend in RECORDERS:
         try:
-            text = _ask(path, handler, deadline, MAX_TRACE)
+            text = server.ask(handler, MAX_TRACE)
         except UnknownHandlerError as error:
             unknown = error
             continue
@@ -132,27 +155,19 @@ def _recorded(path: str, deadline: float) -> Tuple[trace_decoder.RecordedGroup, 
     return tuple(group for groups in found for group in groups)
 
 
-def _pass_threads(path: str, deadline: float) -> None:
+def _pass_threads(server: Server) -> None:
     """Call the server's other threads, so that those that made the last traces make the next.
 
     Torch's server has a pool of threads that answer in turn, and each keeps the memory of its largest answer: 4 MB for
     as many entries as the hook has torch keep. With one trace by each, a worker on 64 cores would grow by 0.3 GB.
     """
-    until = min(deadline, time.monotonic() + MAX_PASSING)
-    for _ in range(
-        max(MIN_THREADS, os.sysconf("SC_NPROCESSORS_ONLN") - 1) - 1 - len(RECORDERS)
-    ):  # without those of the questions
+    for _ in range(_pool_size() - 1 - len(RECORDERS)):  # without those of the questions
         try:
-            _ask(path, "ping", until, MAX_COUNTERS)
+            server.ask("ping", MAX_COUNTERS, server.pass_until)
         except UnknownHandlerError:
             pass  # one of the threads said so
         except NoAnswerError:
             break
-        time.sleep(0.001)  # until that thread has taken its place behind the others
-
-
-def _ask(path: str, handler: str, deadline: float, limit: int) -> bytes:
-    return ask(path, handler, timeout=deadline - time.monotonic(), limit=limit)
 
 
 def io_bytes(pid: int) -> int:

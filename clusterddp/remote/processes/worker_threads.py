@@ -32,23 +32,26 @@ class ThreadTimes(NamedTuple):
 
     waits: Tuple[ThreadWait, ...]  # of the script's threads, the main thread's first
     idle_ms: int  # CPU time that the server for traces and the libraries' pollers have used
+    server: Tuple[str, ...]  # the numbers of the threads of the server for traces, in the order they were made
 
 
 def look_at_threads(pid: int) -> ThreadTimes:
     """What the threads of a process do now."""
     waits: List[ThreadWait] = []
+    server: List[str] = []
     idle_ms = 0
     for name in sorted(sorted_names("/proc/%d/task" % pid), key=lambda name: (name != str(pid), name))[:MAX_THREADS]:
         folder = "/proc/%d/task/%s" % (pid, name)
         status = _read_status(folder)
-        if name != str(pid) and _is_a_librarys(status):
+        if name != str(pid) and (_is_the_servers(status) or status.get("Name", "").startswith(POLLERS)):
             idle_ms += cpu_ms(folder)
+            server += [name] * _is_the_servers(status)
             continue
         how = _how(folder, status)
         if how and (how != LOCK or name == str(pid)):
             waits.append(ThreadWait(int(name), how, _number(status.get("voluntary_ctxt_switches", ""))))
     waits.sort(key=lambda wait: (wait.thread != pid, wait.how != READ))
-    return ThreadTimes(tuple(waits[:MAX_SENT]), idle_ms)
+    return ThreadTimes(tuple(waits[:MAX_SENT]), idle_ms, tuple(sorted(server, key=int)))
 
 
 def cpu_ms(folder: str, *, children: bool = False) -> int:
@@ -77,10 +80,9 @@ def _read_status(folder: str) -> Dict[str, str]:
     return {name: value.strip() for name, _, value in lines}
 
 
-def _is_a_librarys(status: Dict[str, str]) -> bool:
-    """Whether a thread is one of the server for traces, which the hook made without signals, or polls for a library."""
-    blocked = _number(status.get("SigBlk", ""), 16)
-    return blocked & ALL_SIGNALS == ALL_SIGNALS or status.get("Name", "").startswith(POLLERS)
+def _is_the_servers(status: Dict[str, str]) -> bool:
+    """Whether a thread is one of the server for traces, which the hook made without signals."""
+    return _number(status.get("SigBlk", ""), 16) & ALL_SIGNALS == ALL_SIGNALS
 
 
 def _how(folder: str, status: Dict[str, str]) -> str:

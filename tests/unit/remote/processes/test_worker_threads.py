@@ -108,7 +108,7 @@ def test_a_process_that_is_gone_has_none() -> None:
     with subprocess.Popen(["true"]) as child:
         pass
     assert child.returncode == 0
-    assert look_at_threads(child.pid) == ((), 0)
+    assert look_at_threads(child.pid) == ((), 0, ())
 
 
 def test_the_time_of_children_that_have_ended_counts_for_a_process_not_for_a_thread() -> None:
