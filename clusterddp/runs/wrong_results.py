@@ -1,7 +1,8 @@
 """Find that the ranks of a run that ended well did not agree in a collective operation, whose result was wrong.
 
 Gloo ends an operation although ranks call it with other types, or with shapes that it does not compare. Each worker
-writes down its last operations when it ends; here those of all ranks are compared.
+writes down its last operations when it ends; here those of all ranks are compared. A run's end waits for it: all hosts
+are asked at once, and one that is gone is not waited for.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.hosts.ask import ask_list
-from clusterddp.hosts.fanout import each
 from clusterddp.remote.shared.collectives import hang_judge, hang_sentence
 from clusterddp.remote.shared.collectives.trace_records import MAX_WORLD, TracesRequest, WorkerTrace
 from clusterddp.runs.ask_workers import RunPart
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import RunOnHosts
 
 TIMEOUT = 10.0  # seconds for a host's answer
+PATIENCE = 2.0  # seconds without a sign of life after which a host is given up
 
 
 class WrongResult(NamedTuple):
@@ -33,16 +34,22 @@ class WrongResult(NamedTuple):
 
 
 def find_wrong_result(run: RunOnHosts) -> WrongResult | None:
-    """Return what is known of a run that ended well; None if all ranks agreed, or no host can tell."""
+    """Return what is known of a run that ended well; None if all ranks agreed, or no host can tell.
+
+    A run of one rank is not looked at: nobody can have disagreed.
+    """
+    parts = [RunPart(name, spool) for name, spool in run.spools.items() if spool]
+    size = run.record.world_size or 0
+    if len(parts) == size == 1:
+        return None
 
     def ask(part: RunPart) -> Sequence[WorkerTrace]:
         request = TracesRequest(spool=part.spool)
         return ask_list(run.reader(part.name), "ended_traces", request, WorkerTrace, timeout=TIMEOUT)
 
-    outcomes = each([RunPart(name, spool) for name, spool in run.spools.items() if spool], ask)
+    outcomes = run.cluster.connections.inquiry.each(parts, ask, PATIENCE)
     hosts = {trace.rank: outcome.name for outcome in outcomes for trace in outcome.value or ()}
     traces = [trace for outcome in outcomes for trace in outcome.value or ()]
-    size = run.record.world_size or 0
     finding = hang_judge.wrong_result(range(size) if size <= MAX_WORLD else (), traces)
     if finding is None:
         return None
