@@ -12,7 +12,7 @@ from ..system.procfs import stat_fields
 from ..system.small_files import text_of
 
 POLL_INTERVAL = 0.0002  # seconds
-ASLEEP = "S"  # the kernel's state letter
+AWAKE = (["R"], ["D"])  # the kernel's state letters: runs or waits for a core; sleeps for a moment, as for its memory
 
 
 class ServerThreads:
@@ -41,6 +41,6 @@ class ServerThreads:
                 return
 
     def _wait(self, folder: str, until: float) -> None:
-        while stat_fields(folder)[:1] not in ([ASLEEP], []) and time.monotonic() < until:
+        while stat_fields(folder)[:1] in AWAKE and time.monotonic() < until:
             time.sleep(POLL_INTERVAL)
         self.ran[folder] = text_of(folder + "/schedstat")

@@ -32,7 +32,7 @@ def test_a_black_hole_is_left_within_the_timeout(make_lab: MakeLab) -> None:
         began = time.monotonic()
         with pytest.raises(UnreachableError, match=f"gpu00: .*({lab.hosts[0].address}.*(2 s|timed out)|No route)"):
             connector.open(entry, "true")
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 60  # without a limit the kernel gives up after two minutes
         connector.close()
 
 

@@ -252,23 +252,21 @@ def test_a_mistake_of_ours_over_a_message_costs_its_connection_and_is_raised(
     star.until(lambda: star.heard[0][-1] == MemberJoined(1))
 
 
-def test_many_that_send_a_byte_a_second_do_not_keep_a_node_out(star: Star) -> None:
+def test_many_that_send_a_byte_a_second_do_not_keep_a_node_out(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "CONNECT_TIMEOUT", 600.0)  # none of them leaves by itself
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(socket.create_connection(star.addresses[0])) for _ in range(64)]
         for each in slow:
             each.sendall(b"\0")
         star.until(lambda: len(star.lead.links) == leader.MAX_UNPROVEN_OF_ADDRESS)
-        began = time.monotonic()
         star.node(1)
         star.until(lambda: star.lead.connected == {1})
-        assert time.monotonic() - began < leader.CONNECT_TIMEOUT
 
 
 def test_strangers_have_one_deadline_however_often_they_send(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "CONNECT_TIMEOUT", 0.5)
     with socket.create_connection(star.addresses[0]) as slow:
         star.until(lambda: star.lead.links)
-        (link,) = star.lead.links
 
         def drip() -> bool:
             with contextlib.suppress(OSError):
@@ -276,7 +274,6 @@ def test_strangers_have_one_deadline_however_often_they_send(star: Star, monkeyp
             return not star.lead.links
 
         star.until(drip)
-        assert time.monotonic() - link.began < 1.5
 
 
 def test_strangers_of_many_addresses_give_way_oldest_first(star: Star, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -298,9 +297,7 @@ class TestLock:
 
     def test_asking_needs_no_right_to_write(self, spool: Spool) -> None:
         Path(spool.path("lock")).touch(0o400)
-        began = time.monotonic()
         assert not spool.alive()
-        assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize("text", ["{", "", "[" * 100_000, "\0"], ids=range(4))
