@@ -21,7 +21,7 @@ RUN: Any = SimpleNamespace(
     id="r1",
     attempt=1,
     spools={"gpu00": "/spool"},
-    record=RunRecord(hosts=("gpu00",), workdirs={"gpu00": "/home/u/x"}),
+    record=RunRecord(world_size=1, hosts=("gpu00",), workdirs={"gpu00": "/home/u/x"}),
     reader=lambda _: HOST,
 )
 OUTPUT = ["last lines of rank 0 (gpu00:0):", "  step 8"]
