@@ -20,6 +20,7 @@ from clusterddp.errors import ClusterddpError, HostError
 from clusterddp.facts.gpu_assignment import one_free_gpu_each
 from clusterddp.hosts.ask import ask
 from clusterddp.hosts.fanout import each
+from clusterddp.hosts.start_limit import MAX_SLOWNESS, slowness_of
 from clusterddp.launch.make_plan import make_plan, run_settings
 from clusterddp.launch.make_record import operator
 from clusterddp.launch.options import RunOptions
@@ -54,7 +55,7 @@ RUN_TIMEOUT = 20.0  # seconds of a rehearsal from then on
 STEP_TIMEOUT = 10.0  # seconds that one of its steps may take; then torch reports what it waited for
 # A small operation takes a host USUAL_OPERATION seconds; where the slowest of all takes longer, for they are busy, all
 # these limits are so many times as long, MAX_SLOWNESS times at most.
-USUAL_OPERATION, MAX_SLOWNESS = 0.1, 10.0
+USUAL_OPERATION = 0.1
 OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
 SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"
@@ -281,7 +282,7 @@ def measure_slowness(hosts: Sequence[Host]) -> float:
 
     # A host that does not answer in that time is as slow as can be, or is lost, which the rehearsal itself shows.
     took = [MAX_SLOWNESS if outcome.value is None else outcome.value for outcome in each(hosts, measure)]
-    return max(1.0, min(MAX_SLOWNESS, max(took, default=0.0) / USUAL_OPERATION))
+    return slowness_of(max(took, default=0.0), USUAL_OPERATION)
 
 
 def _with_failure(evidence: RehearsalEvidence, error: ClusterddpError) -> RehearsalEvidence:

@@ -21,6 +21,7 @@ from clusterddp.hosts.large_packets import timeout_error
 from clusterddp.hosts.outgoing import pieces
 from clusterddp.hosts.stalled import WRITE_WATCHDOG
 from clusterddp.hosts.start_helper import handshake
+from clusterddp.hosts.start_limit import StartLimit
 from clusterddp.hosts.zipapp import COMMAND, Bundle, bundle
 from clusterddp.project.crash import crash_of_host
 from clusterddp.remote.shared.wire.frames import (
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("clusterddp")
 PING_AFTER = 10.0  # seconds of silence after which a host that we wait for is pinged
 SILENCE_TIMEOUT = 30.0  # seconds of silence after which the connection is closed
-HANDSHAKE_TIMEOUT = 30.0  # seconds from the open pipe to the helper's hello
+HANDSHAKE_TIMEOUT = 30.0  # seconds from the open pipe, or the host's last answer, to the next, and the helper's hello
 LAST_MESSAGE_TIMEOUT = 1.0  # seconds to read what the host still sent, once writing to it has failed
 READER_END_TIMEOUT = 2.0  # seconds for the reading thread of a closed pipe to end
 _ABANDONED = Frame({"kind": "left"}, b"")  # queued among an operation's frames: stop reading them
@@ -85,20 +86,18 @@ class Host:
         code = code or bundle()  # takes seconds after an upgrade: before any connection is opened
         began = time.monotonic()
         pipe = connector.open(entry, COMMAND)
-        spans.log_span(entry.name, "connection", time.monotonic() - began)
-        watchdog = threading.Timer(HANDSHAKE_TIMEOUT, pipe.close)
-        watchdog.daemon = True
+        login = time.monotonic() - began
+        spans.log_span(entry.name, "connection", login)
+        limit = StartLimit(pipe.close, HANDSHAKE_TIMEOUT, login)
         began = time.monotonic()
-        watchdog.start()
         try:
-            noise, hello, decoder = handshake(entry, pipe, code)
+            with limit:
+                noise, hello, decoder = handshake(entry, pipe, code, limit.renew)
         except BaseException as error:
             pipe.close()
-            if time.monotonic() - began >= HANDSHAKE_TIMEOUT and isinstance(error, (ClusterddpError, OSError)):
-                raise timeout_error(entry, connector, HANDSHAKE_TIMEOUT) from error
+            if limit.passed and isinstance(error, (ClusterddpError, OSError)):
+                raise timeout_error(entry, connector, limit) from error
             raise
-        finally:
-            watchdog.cancel()
         spans.log_span(entry.name, "helper: start", time.monotonic() - began)
         host = cls(entry, pipe, hello, noise)
         host._reader = threading.Thread(target=host._read, args=(decoder,), name=f"read {entry.name}", daemon=True)

@@ -15,6 +15,7 @@ from clusterddp.errors import ClusterddpError, UnreachableError
 
 if TYPE_CHECKING:
     from clusterddp.hosts.ssh import BytePipe
+    from clusterddp.hosts.start_limit import StartLimit
     from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry
 
@@ -25,12 +26,14 @@ MESSAGE_TIMEOUT = 5.0  # seconds for each other message; enough for two packets 
 _MAX_NOISE = 64 * 1024  # bytes a login shell may print
 
 
-def timeout_error(entry: HostEntry, opener: Opener, seconds: float) -> UnreachableError:
+def timeout_error(entry: HostEntry, opener: Opener, limit: StartLimit) -> UnreachableError:
     """Build the error for a helper that did not start in time; it says so if large packets get lost."""
-    late = f"the helper did not start within {seconds:.0f} s"
-    lost = largest_passing_size(entry, opener)
+    late = f"the helper did not start within {limit.seconds:.0f} s"
+    lost = largest_passing_size(entry, opener, limit.slowness)
     if lost is None:
-        return UnreachableError(entry.name, late)
+        cause = limit.cause
+        remedy = "try again, with fewer hosts at once if that does not help" if cause else ""
+        return UnreachableError(entry.name, f"{late}: {cause}" if cause else late, remedy=remedy)
     passed, failed = lost
     return UnreachableError(
         entry.name,
@@ -40,10 +43,11 @@ def timeout_error(entry: HostEntry, opener: Opener, seconds: float) -> Unreachab
     )
 
 
-def largest_passing_size(entry: HostEntry, opener: Opener) -> tuple[int, int] | None:
+def largest_passing_size(entry: HostEntry, opener: Opener, slowness: float = 1.0) -> tuple[int, int] | None:
     """Return the largest size in bytes that came back and the next, which did not; None if that is not the fault.
 
-    Takes the time of a connection, and ``MESSAGE_TIMEOUT`` for a lost message or ``FIRST_TIMEOUT`` for a silent host.
+    Takes the time of a connection, and ``MESSAGE_TIMEOUT`` for a lost message or ``FIRST_TIMEOUT`` for a silent host,
+    both ``slowness`` times as long: what is only late is not lost.
     """
     try:
         pipe = opener.open(entry, COMMAND)
@@ -52,7 +56,7 @@ def largest_passing_size(entry: HostEntry, opener: Opener) -> tuple[int, int] | 
     passed = 0
     try:
         for size in SIZES:
-            if not _comes_back(pipe, size, MESSAGE_TIMEOUT if passed else FIRST_TIMEOUT):
+            if not _comes_back(pipe, size, slowness * (MESSAGE_TIMEOUT if passed else FIRST_TIMEOUT)):
                 return (passed, size) if passed else None
             passed = size
     finally:

@@ -15,7 +15,7 @@ from clusterddp.remote.shared.wire.frames import MAGIC, PROTOCOL, Decoder, Frame
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from clusterddp.hosts.ssh import BytePipe
     from clusterddp.inventory import HostEntry
@@ -46,26 +46,31 @@ class HelperHello(NamedTuple):
     remedy: str
 
 
-def handshake(entry: HostEntry, pipe: BytePipe, code: Bundle) -> tuple[str, HelperHello, Decoder]:
+def handshake(
+    entry: HostEntry, pipe: BytePipe, code: Bundle, on_answer: Callable[[], object] = lambda: None
+) -> tuple[str, HelperHello, Decoder]:
     """Send the opening, find the magic word in the shell's output, send the code if needed, read the hello.
 
-    The result is what the login shell printed first, the hello, and the decoder for the frames after it. Raises
-    ``HelperError`` if there is no usable Python, or the helper did not start, ``UnreachableError`` if the connection
-    broke, or the helper was killed.
+    ``on_answer`` is called with each answer before the hello. The result is what the login shell printed first, the
+    hello, and the decoder for the frames after it. Raises ``HelperError`` if there is no usable Python, or the helper
+    did not start, ``UnreachableError`` if the connection broke, or the helper was killed.
     """
     with contextlib.suppress(OSError):  # the shell exited at once (nologin): its message is read below
         pipe.write(code.opening(interpreter=entry.ansible_python, fallback=entry.python, state=entry.state))
     noise, answer, rest = _read_answer(entry, pipe, b"")
+    on_answer()
     compiles = answer == "unknown"
     if compiles:  # the host has no code that it can use unchanged
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.introduction(state=entry.state))
         _, answer, rest = _read_answer(entry, pipe, rest)
+        on_answer()
     sent = answer == "need"
     if sent:
         with contextlib.suppress(OSError):  # the same
             pipe.write(code.packed)
         _, answer, rest = _read_answer(entry, pipe, rest)
+        on_answer()
     _raise_refusal(entry, answer)
     how = f"was sent, {human_size(len(code.packed))}" if sent else "is there already"
     if compiles and not sent:

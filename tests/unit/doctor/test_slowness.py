@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from clusterddp.doctor import rehearsal
-from clusterddp.doctor.rehearsal import MAX_SLOWNESS, measure_slowness
+from clusterddp.doctor.rehearsal import measure_slowness
 from clusterddp.errors import HelperError
+from clusterddp.hosts.start_limit import MAX_SLOWNESS
 
 
 @pytest.fixture
