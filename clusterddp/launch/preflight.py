@@ -200,8 +200,11 @@ def fitting_hosts(
     options: RunOptions,
     checks: Sequence[Check],
     notify: Callable[[str], None],
-) -> list[Host]:
-    """For ``nnodes``: return the first hosts that pass, as many as needed, and name the others; raises PlanError."""
+) -> tuple[list[Host], NetworkEvidence | None]:
+    """For ``nnodes``: return the first hosts that pass, as many as needed, and name the others; raises PlanError.
+
+    With them comes what was found of the network, if it was tried between just these hosts.
+    """
     reasons: dict[str, tuple[str, str]] = {}  # host → the message of what failed, and the remedy
 
     def passing(results: Iterable[CheckResult]) -> list[Host]:
@@ -220,8 +223,10 @@ def fitting_hosts(
             reasons[host.name] = error.message.removeprefix(f"{host.name}: "), error.remedy
     fit = passing(others_on_gpus([host for host in fit if host.name in devices], answers, devices, options, checks))
     least, most = options.nnodes or (0, len(hosts))
+    network, tried = None, fit
     if len(fit) > least:  # there is a choice
-        network = survey_network(fit, {host.name: answers[host.name] for host in fit}, measured=False)
+        known = {host.name: answers[host.name] for host in fit}
+        network = survey_network(fit, known, growing=options.elastic, measured=False)
         fit = fit if network.error else passing(results_of(checks, fit, facts, options, network))
     if len(fit) < least:
         name, (reason, fix) = next(iter(reasons.items()))
@@ -230,4 +235,4 @@ def fitting_hosts(
         notify(f"left out: {name}: {reason}")
     if fit[most:]:
         notify(f"not used: {folded_names([host.name for host in fit[most:]])}")
-    return fit[:most]
+    return fit[:most], network if fit[:most] == tried else None

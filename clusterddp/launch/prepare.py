@@ -69,6 +69,7 @@ class Preparation:
     tree: Tree = field(init=False)
     run: str = field(init=False)
     code: CodeOnHosts = field(init=False)
+    tried: NetworkEvidence | None = field(init=False, default=None)  # a survey of ``hosts`` made to choose them
     survey: NetworkEvidence = field(init=False)
     network: Mapping[str, tuple[str, str]] = field(init=False)
     nodes: Sequence[Node] = field(init=False)
@@ -138,8 +139,9 @@ def choose_hosts(prep: Preparation) -> None:
     outcomes, options, checks = prep.answers, prep.options, prep.checks
     if options.nnodes is not None:
         first = len(prep.hosts) - prep.spares
-        fitting = preflight.fitting_hosts(prep.hosts[:first], outcomes, options, checks, prep.notify)
+        fitting, tried = preflight.fitting_hosts(prep.hosts[:first], outcomes, options, checks, prep.notify)
         prep.hosts = [*fitting, *prep.hosts[first:]]
+        prep.tried = None if prep.spares else tried
     prep.facts, prep.devices = preflight.admit_hosts(prep.hosts, outcomes, options, checks, prep.notify)
 
 
@@ -150,9 +152,9 @@ def scan_code(prep: Preparation) -> None:
 
 
 def bring_code(prep: Preparation) -> None:
-    """Bring the code to every host; meanwhile find out which networks connect them."""
+    """Bring the code to every host; meanwhile find out which networks connect them, if that is not known yet."""
     with ThreadPoolExecutor(1) as pool:
-        surveying = pool.submit(survey_network, prep.hosts, prep.facts, growing=prep.options.elastic, measured=False)
+        surveying = pool.submit(_survey, prep)
         prep.progress("looking at the code there" if prep.options.no_sync else "syncing")
         prep.run = new_run_id()
         callbacks = (prep.notify, prep.progress)
@@ -160,6 +162,10 @@ def bring_code(prep: Preparation) -> None:
             prep.hosts, prep.project, prep.tree, prep.options, prep.workdir, *callbacks, dry=prep.dry
         )
         prep.survey = surveying.result()
+
+
+def _survey(prep: Preparation) -> NetworkEvidence:
+    return prep.tried or survey_network(prep.hosts, prep.facts, growing=prep.options.elastic, measured=False)
 
 
 def choose_network(prep: Preparation) -> None:

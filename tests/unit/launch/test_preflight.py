@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from clusterddp.checks.evidence import NetworkEvidence
 from clusterddp.checks.model import CheckResult
 from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
 from clusterddp.hosts.fanout import Outcome
-from clusterddp.launch import preflight
+from clusterddp.launch import preflight, prepare
 from clusterddp.launch.options import RunOptions
 from tests.unit.evidence_made import address, failure, health, seen
 from tests.unit.facts_made import gpus, interface
@@ -151,8 +152,9 @@ def fitting_hosts(
     monkeypatch.setattr(preflight, "survey_network", lambda *_, **__: network)
     hosts, facts = hosts_of(*made)
     wanted = RunOptions(script="t.py", **options)
-    found = preflight.fitting_hosts(hosts, facts, wanted, preflight.choose_checks(wanted), said.append)
-    return [host.name for host in found], said
+    found, tried = preflight.fitting_hosts(hosts, facts, wanted, preflight.choose_checks(wanted), said.append)
+    assert tried in (None, network)
+    return [host.name for host in found], said, tried is not None
 
 
 def test_a_smaller_run_takes_the_first_that_pass_and_names_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +170,7 @@ def test_a_smaller_run_takes_the_first_that_pass_and_names_the_others(monkeypatc
             "left out: gpu04: gpu02 → gpu04, gpu05 → gpu04 on ephemeral ports: no answer, a firewall drops it",
             "not used: gpu05",
         ],
+        False,
     )
 
 
@@ -176,6 +179,35 @@ def test_too_few_that_pass_are_refused_with_a_reason(monkeypatch: pytest.MonkeyP
     with pytest.raises(PlanError, match="1 of 2 nodes can take part: gpu01: only 1 MiB are free"):
         fitting_hosts(made, monkeypatch, nnodes=2)
     assert fitting_hosts(made, monkeypatch, nnodes=(1, 2))[0] == ["gpu02"]
+
+
+def test_the_survey_of_just_the_hosts_that_fit_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [MadeHost("gpu01"), MadeHost("gpu02")]
+    assert fitting_hosts(made, monkeypatch, nnodes=(1, 2)) == (["gpu01", "gpu02"], [], True)
+    assert fitting_hosts(made, monkeypatch, nnodes=2) == (["gpu01", "gpu02"], [], False)  # no choice, no survey
+    assert fitting_hosts(made, monkeypatch, nnodes=1) == (["gpu01"], ["not used: gpu02"], False)
+    shut = [failure("gpu01", "gpu03", ranged=False), failure("gpu02", "gpu03", ranged=False)]
+    fitting, _, handed_on = fitting_hosts([*made, MadeHost("gpu03")], monkeypatch, *shut, nnodes=(1, 3))
+    assert (fitting, handed_on) == (["gpu01", "gpu02"], False)  # it was of three
+
+
+@pytest.mark.parametrize("known", [1, 0])
+def test_the_network_is_tried_once_for_the_same_hosts(monkeypatch: pytest.MonkeyPatch, known: int) -> None:
+    network, asked = NetworkEvidence(label="x", where={}), []
+
+    def survey(*_: Any, **__: Any) -> NetworkEvidence:
+        asked.append(1)
+        return network
+
+    monkeypatch.setattr(prepare, "survey_network", survey)
+    monkeypatch.setattr(prepare, "provide_code", lambda *_, **__: None)
+    more = dict.fromkeys(("notify", "project", "tree", "workdir", "dry"))
+    prep: Any = SimpleNamespace(
+        hosts=[], facts={}, options=RunOptions(script="t.py"), progress=str, tried=network if known else None, **more
+    )
+    prepare.bring_code(prep)
+    assert prep.survey is network
+    assert known + len(asked) == 1
 
 
 def test_the_preflight_is_quick_for_many_hosts() -> None:
