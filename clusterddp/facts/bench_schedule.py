@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     Pair = tuple[str, str]
     Round = tuple[Pair, ...]
@@ -17,33 +17,58 @@ SAMPLED_HOSTS = 32  # of more hosts than this, a sample of the rounds comes firs
 
 def all_rounds(hosts: Sequence[str]) -> list[Round]:
     """Every pair once: N - 1 rounds for an even number of hosts, N with one host pausing in each for an odd one."""
-    circle: list[str | None] = [*hosts, None] if len(hosts) % 2 else [*hosts]
-    rounds: list[Round] = []
-    for _ in range(len(circle) - 1):
-        half = len(circle) // 2
-        facing = zip(circle[:half], reversed(circle[half:]), strict=True)
-        rounds.append(tuple((one, other) for one, other in facing if one is not None and other is not None))
-        circle[1:] = [circle[-1], *circle[1:-1]]
-    return rounds
+    circle = _Circle(hosts)
+    return [circle.pairs(number) for number in range(circle.rounds)]
 
 
 def first_rounds(hosts: Sequence[str]) -> list[Round]:
     """All rounds; of many hosts about log2 N of them, evenly spread, so that each is measured with some others."""
-    rounds = all_rounds(hosts)
     if len(hosts) <= SAMPLED_HOSTS:
-        return rounds
-    count = len(hosts).bit_length()
-    return [rounds[number * len(rounds) // count] for number in range(count)]
+        return all_rounds(hosts)
+    circle, count = _Circle(hosts), len(hosts).bit_length()
+    return [circle.pairs(number * circle.rounds // count) for number in range(count)]
 
 
 def suspect_rounds(hosts: Sequence[str], suspects: Collection[str], measured: Collection[Pair]) -> list[Round]:
     """Rounds of the pairs that have a suspect (a host of a slow pair) and are not measured yet."""
     measured_pairs = {frozenset(pair) for pair in measured}
+    circle = _Circle(hosts)
     remaining = [
-        tuple(pair for pair in pairs if set(pair) & set(suspects) and frozenset(pair) not in measured_pairs)
-        for pairs in all_rounds(hosts)
+        tuple(pair for pair in circle.pairs_of(suspects, number) if frozenset(pair) not in measured_pairs)
+        for number in range(circle.rounds)
     ]
     return [pairs for pairs in remaining if pairs]
+
+
+class _Circle:
+    """The hosts, and a pause for an odd number of them, at places on a circle; each place faces one other.
+
+    The first host stays; from round to round all others move on by a place, until every two have faced each other.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._hosts: list[str | None] = [*hosts, None] if len(hosts) % 2 else [*hosts]
+        self._index = {host: index for index, host in enumerate(hosts)}
+        self.rounds = max(0, len(self._hosts) - 1)
+
+    def pairs(self, number: int) -> Round:
+        """All pairs of a round."""
+        return self._pairs_at(range(len(self._hosts) // 2), number)
+
+    def pairs_of(self, hosts: Collection[str], number: int) -> Round:
+        """The pairs of a round in which one of some hosts is."""
+        places = [self._place(self._index[host], number) for host in hosts]
+        return self._pairs_at(sorted({min(place, self.rounds - place) for place in places}), number)
+
+    def _place(self, index: int, number: int) -> int:
+        return 1 + (index - 1 + number) % self.rounds if index else 0
+
+    def _host(self, place: int, number: int) -> str | None:
+        return self._hosts[1 + (place - 1 - number) % self.rounds if place else 0]
+
+    def _pairs_at(self, places: Iterable[int], number: int) -> Round:
+        facing = [(self._host(place, number), self._host(self.rounds - place, number)) for place in places]
+        return tuple((one, other) for one, other in facing if one is not None and other is not None)
 
 
 def first_groups(hosts: Sequence[str]) -> list[Group]:

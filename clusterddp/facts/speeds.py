@@ -86,13 +86,16 @@ def find_slow_hosts(speeds: Sequence[Speed]) -> Slowness:
     """Find the slow hosts, and the slow directions that no slow host explains."""
     measured = [one for one in speeds if not one.error]
     usual = _usual_mbit(measured)
-    low = {(one.source, one.target) for one in measured if one.mbit < _limit_mbit(measured, usual)}
+    limit = _limit_mbit(measured, usual)
+    low = {(one.source, one.target) for one in measured if one.mbit < limit}
+    directions = _Directions(measured, low)
     hosts: list[SlowHost] = []
-    while (worst := _slowest_host(measured, low)) is not None:
+    while (worst := directions.slowest_host()) is not None:
         hosts.append(worst)
-        measured = [one for one in measured if worst.name not in (one.source, one.target)]
-    ways = tuple(one for one in measured if (one.source, one.target) in low)
-    return Slowness(usual=usual, hosts=tuple(hosts), ways=ways)
+        directions.remove(worst.name)
+    found = {one.name for one in hosts}
+    ways = [one for one in measured if (one.source, one.target) in low and not found & {one.source, one.target}]
+    return Slowness(usual=usual, hosts=tuple(hosts), ways=tuple(ways))
 
 
 def slow_pairs(speeds: Sequence[Speed]) -> list[tuple[str, str]]:
@@ -120,23 +123,58 @@ def _limit_mbit(measured: Sequence[Speed], usual: float) -> float:
     return max(0.0, notable if len(healthy) >= MIN_DIRECTIONS else min(LOW_SHARE * usual, notable))
 
 
-def _slowest_host(measured: Sequence[Speed], low: set[tuple[str, str]]) -> SlowHost | None:
-    """The host with the most slow directions, among those with most of their sends or receives slow."""
-    candidates: list[tuple[int, SlowHost]] = []
-    for name in dict.fromkeys(host for one in measured for host in (one.source, one.target)):
-        sent = [one for one in measured if one.source == name]
-        received = [one for one in measured if one.target == name]
-        sends, receives = _mostly_slow(sent, low), _mostly_slow(received, low)
-        if sends or receives:
-            bad = [*(sent if sends else ()), *(received if receives else ())]
-            count = sum((one.source, one.target) in low for one in bad)
-            mbit = median(one.mbit for one in bad)
-            candidates.append((count, SlowHost(name=name, sends=sends, receives=receives, mbit=mbit)))
-    return max(candidates, key=lambda one: one[0], default=(0, None))[1]
+class _Side:
+    """What one host sends to the others, or receives from them."""
+
+    def __init__(self) -> None:
+        self.speeds: dict[str, float] = {}  # Mbit/s by the other host's name
+        self.low: set[str] = set()  # those of them with which it is slow
+
+    @property
+    def mostly_slow(self) -> bool:
+        """Whether most directions are slow; a single one does not count."""
+        return len(self.speeds) > 1 and len(self.low) >= SLOW_HOST_SHARE * len(self.speeds)
+
+    def add(self, other: str, mbit: float, *, low: bool) -> None:
+        self.speeds[other] = mbit
+        self.low |= {other} if low else set()
+
+    def remove(self, other: str) -> None:
+        self.speeds.pop(other, None)
+        self.low.discard(other)
 
 
-def _mostly_slow(directions: Sequence[Speed], low: set[tuple[str, str]]) -> bool:
-    """Whether most directions of a host are slow; a single one does not count."""
-    return len(directions) > 1 and sum((one.source, one.target) in low for one in directions) >= SLOW_HOST_SHARE * len(
-        directions
-    )
+class _Directions:
+    """The measured directions by their hosts; each is looked at as often, however many hosts are slow."""
+
+    def __init__(self, measured: Sequence[Speed], low: set[tuple[str, str]]) -> None:
+        names = dict.fromkeys(host for one in measured for host in (one.source, one.target))
+        self._sent = {name: _Side() for name in names}
+        self._received = {name: _Side() for name in names}
+        for one in measured:
+            is_low = (one.source, one.target) in low
+            self._sent[one.source].add(one.target, one.mbit, low=is_low)
+            self._received[one.target].add(one.source, one.mbit, low=is_low)
+
+    def slowest_host(self) -> SlowHost | None:
+        """The host with the most slow directions, among those with most of their sends or receives slow."""
+        bad = {name: sides for name in self._sent if (sides := self._slow_sides(name))}
+        if not bad:
+            return None
+        name = max(bad, key=lambda one: sum(len(side.low) for side in bad[one]))
+        return SlowHost(
+            name=name,
+            sends=self._sent[name] in bad[name],
+            receives=self._received[name] in bad[name],
+            mbit=median(mbit for side in bad[name] for mbit in side.speeds.values()),
+        )
+
+    def remove(self, name: str) -> None:
+        """Look at none of a host's directions any more."""
+        for other in self._sent.pop(name).speeds:
+            self._received[other].remove(name)
+        for other in self._received.pop(name).speeds:
+            self._sent[other].remove(name)
+
+    def _slow_sides(self, name: str) -> list[_Side]:
+        return [side for side in (self._sent[name], self._received[name]) if side.mostly_slow]
