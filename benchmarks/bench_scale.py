@@ -3,8 +3,8 @@
 The hosts are simulated (tests/simulated): they answer at once, from a process of their own, over a socket each. So the
 figures are the operator's alone, without SSH: seconds, and of the command's process CPU, the most memory, bytes both
 ways. The exponent of growth is the slope of CPU less the smallest size's over the number of hosts, both logarithmic.
-The dials between all hosts are left out, unless DIALS=1 is set: bench_doctor has them. Last, on real hosts of the lab
-(root, Linux): `exec` beside clush, and the CPU and memory with real logins.
+The dials between the hosts are asked for and read as of real ones. Last, on real hosts of the lab (root, Linux): `exec`
+beside clush, and the CPU and memory with real logins.
 
     python benchmarks/bench_scale.py [SIZES [REAL]]     8,32,128,512,1000,5000 and 32: ten minutes on two quiet cores
     python benchmarks/bench_scale.py 8,128,1000 0       no real hosts
@@ -28,7 +28,6 @@ sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - lab and simulation live in the project, not in site-packages
 from tests.lean import lean_python  # noqa: E402
-from tests.simulated.operator import NO_DIALS  # noqa: E402
 from tests.simulated.simulation import Simulation  # noqa: E402
 
 if TYPE_CHECKING:
@@ -69,11 +68,10 @@ def words(command: str, inventory: str) -> tuple[str, ...]:
 
 def measure(count: int, folder: Path) -> dict[str, Cost]:
     """Every command once, on so many hosts."""
-    env = {} if os.environ.get("DIALS") else {NO_DIALS: "1"}
     costs = {}
     with Simulation(count, variables={"clusterddp_python": lean_python(), "clusterddp_nproc": 8}) as hosts:
         for command in COMMANDS:
-            done = hosts.clusterddp(*words(command, str(hosts.inventory)), cwd=folder, env=env)
+            done = hosts.clusterddp(*words(command, str(hosts.inventory)), cwd=folder)
             if done.code != (NO_RUN if command == "status" else 0):
                 sys.exit(f"{command} on {count} hosts: exit code {done.code}\n{done.err[-2000:]}")
             costs[command] = cost_of(done)

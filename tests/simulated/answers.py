@@ -8,7 +8,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clusterddp.remote.shared.probes.network_records import DialResult, Listening
+from clusterddp.remote.shared.probes.network_records import DialResult, Heard, Listening
 from clusterddp.remote.shared.run.stop_records import NodeProof, stop_answer
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.supervisor.start_records import CommittedNode, StartedNode
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PORTS = (29400, 41000)  # on which every host listens
 STORE_PORT, CONTROL_PORT = 29401, 29400
 PROCESSES = 5  # of a run, on each host
-OPEN_ENDED = ("listen",)  # operations that go on until they are cancelled
+OPEN_ENDED = ("listen",)  # operations that go on until the operator ends its data
 PREFIX = 8  # of the hosts' network
 SPEED = 100_000  # Mbit/s
 
@@ -89,7 +89,7 @@ class Hosts:
         return [Piece(header, ours.sub(question.host.encode(), body)) for header, body in pieces]
 
     def _listen(self, _question: Question) -> list[Piece]:
-        return [Piece({"kind": "data", **to_fields(Listening(PORTS))}, b"")]
+        return [Piece({"kind": "data", **to_fields(Listening(PORTS))}, b""), result(to_fields(Heard()))]
 
     def _dial(self, question: Question) -> list[Piece]:
         text = question.args_text

@@ -110,8 +110,9 @@ class Connection:
             self._requests[ident].take(frame)
 
     async def _answer(self, ident: int, request: _Request) -> None:
-        """Answer one request, when it is complete."""
-        await request.complete.wait()
+        """Answer one request, when it is complete; one that is answered before it ends, at once."""
+        if request.operation not in OPEN_ENDED:
+            await request.complete.wait()
         fault = self._fault if self._fault.concerns(request.operation) else NO_FAULT
         self._silent = self._silent or fault.silent
         if fault.delay:
@@ -125,9 +126,10 @@ class Connection:
             self._write(encode({"id": ident, "kind": "error", "message": f"simulated host: {error!r}"}))
             return
         for piece in pieces:
+            if piece.header["kind"] == "end":
+                await request.complete.wait()
             await self._send(ident, request, piece, fault)
-        if request.operation not in OPEN_ENDED:
-            del self._requests[ident]
+        del self._requests[ident]
 
     async def _send(self, ident: int, request: _Request, piece: Piece, fault: Fault) -> None:
         """Send a piece in as many frames as it needs, each once there is credit; a host that dies sends half of it."""

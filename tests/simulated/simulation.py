@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulated.faults import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT = 600.0  # seconds of a command
+TIMEOUT = 600.0  # seconds of a command, which is killed then
 
 
 class Done(NamedTuple):
@@ -107,7 +108,10 @@ class Simulation:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             began = time.monotonic()
             process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            watchdog = threading.Timer(TIMEOUT, process.kill)
+            watchdog.start()
             _, status, used = os.wait4(process.pid, 0)
+            watchdog.cancel()
             seconds = time.monotonic() - began
             process.returncode = os.waitstatus_to_exitcode(status)
             printed, said = _text(out), _text(err)

@@ -42,6 +42,7 @@ def test_a_run_is_begun_shown_and_stopped_with_a_proof_of_every_host(hosts: Simu
     inventory = str(hosts.inventory)
     up = hosts.clusterddp("up", inventory, cwd=project)
     assert up.code == 0, up.err
+    assert up.counts["listen"] == up.counts["dial"] == COUNT
     assert f"ready: {COUNT} nodes, {8 * COUNT} ranks" in up.err
     run = hosts.clusterddp("run", "--detach", "train.py", cwd=project)
     assert run.code == 0, run.err
