@@ -43,7 +43,7 @@ MAX_WORLD = 1 << 17  # ranks
 BUSY = 20.0  # percent of the time in which processes wait for cores, from which on ranks are late in turn by that
 
 
-class _Answer(NamedTuple):
+class _HostAnswer(NamedTuple):
     """What one host answered: its usage, and if ranks were asked their pace and its clock."""
 
     usage: HostUsage
@@ -179,7 +179,7 @@ class Top:
             return
         self._run = self._run.at(self._view) if self._view.live else None
 
-    def _ask_hosts(self, *, ranks: bool, xids: bool) -> list[Outcome[_Answer]]:
+    def _ask_hosts(self, *, ranks: bool, xids: bool) -> list[Outcome[_HostAnswer]]:
         """Ask the hosts of the live run, else, and while it has no workers yet, all of the inventory."""
         if self._run is not None:
             most = operations_of(self._world())
@@ -195,7 +195,7 @@ class Top:
         """Return how many ranks there are, as far as that may be true: a host says so."""
         return min(self._view.summary().world_size or 0, MAX_WORLD) if self._view else 0
 
-    def _host_look(self, outcome: Outcome[_Answer]) -> HostLook:
+    def _host_look(self, outcome: Outcome[_HostAnswer]) -> HostLook:
         answer = outcome.value
         if answer is None:
             return HostLook(name=outcome.name, error=outcome.reason)
@@ -209,7 +209,7 @@ class Top:
             error=answer.error,
         )
 
-    def _note_ranks(self, answers: Mapping[str, _Answer]) -> None:
+    def _note_ranks(self, answers: Mapping[str, _HostAnswer]) -> None:
         paced = {name: (answer.pace.workers, answer.clock) for name, answer in answers.items() if answer.pace}
         self._history.add(paced)
         behind: dict[int, float] = {}
@@ -251,7 +251,7 @@ class Top:
         seconds, told = self._time_left
         return max(0.0, round(seconds - (time.monotonic() - told), 1))
 
-    def _judge(self, answers: Mapping[str, _Answer]) -> LateRanks:
+    def _judge(self, answers: Mapping[str, _HostAnswer]) -> LateRanks:
         history = self._history
         missing = set(range(self._world())).difference(history.clocks)
         pressures = [answer.usage.cpu_pressure for answer in answers.values()]
@@ -264,20 +264,20 @@ class Top:
         )
 
 
-def _ask(host: Host, spool: str, *, xids: bool, most: int = 0) -> _Answer:
+def _ask(host: Host, spool: str, *, xids: bool, most: int = 0) -> _HostAnswer:
     """Ask a host for its usage and, with a ``spool``, for its workers' pace."""
     usage = ask(host, "usage", UsageRequest(xids=xids), HostUsage, timeout=TIMEOUT)
     is_local = host.entry.connection == "local"
     if not spool:
-        return _Answer(usage, is_local)
+        return _HostAnswer(usage, is_local)
     try:
         pace = ask(host, "pace", PaceRequest(spool=spool, most=most), NodePace, timeout=TIMEOUT)
-        return _Answer(usage, is_local, pace, clock_offset(host))
+        return _HostAnswer(usage, is_local, pace, clock_offset(host))
     except ClusterddpError as error:
-        return _Answer(usage, is_local, error=str(error).removeprefix(f"{host.name}: "))
+        return _HostAnswer(usage, is_local, error=str(error).removeprefix(f"{host.name}: "))
 
 
-def _crowded_hosts(answers: Mapping[str, _Answer]) -> list[str]:
+def _crowded_hosts(answers: Mapping[str, _HostAnswer]) -> list[str]:
     """Return the hosts with more ranks than cores; all nodes on this machine share its cores."""
     local = {name: len(answer.pace.workers) for name, answer in answers.items() if answer.is_local and answer.pace}
     return [

@@ -2,7 +2,7 @@
 
 The arguments are a ``TailRequest`` (shared/logs/tail_request.py).
 
-First comes a frame ``hello``; then data frames (logs/sending.py), the past ordered by time; in follow mode an
+First comes a frame ``hello``; then data frames (logs/chunk_sender.py), the past ordered by time; in follow mode an
 empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
 have ended: the run's end may be near. The result is ``{ended, offsets}``.
 """
@@ -21,8 +21,8 @@ from ..shared.wire.frames import MAX_BODY
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.inotify import FolderWatch
+from .chunk_sender import ChunkSender
 from .output_files import LineFilter, LogChunk, LogFile, LogFiles, Wanted
-from .sending import ChunkSender
 from .stream_order import Group, Groups, Head
 from .weave import Woven
 from .worker_ends import WorkerEnds

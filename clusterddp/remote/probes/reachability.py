@@ -83,7 +83,7 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[DialResult]:
     """Dial every target; the results in order. Each has ``timeout`` seconds to connect and as many to measure."""
     with selectors.DefaultSelector() as selector:
         calls = [_Call(index, target, timeout, selector) for index, target in enumerate(targets)]
-        lateness = Lateness()
+        lateness = OwnLateness()
         while selector.get_map():
             for key, _ in selector.select(CHECK_INTERVAL):
                 calls[key.data.index].step(key.data)
@@ -95,7 +95,7 @@ def dial_all(targets: List[DialTarget], timeout: float) -> List[DialResult]:
     return [call.answer for call in calls]
 
 
-class Lateness:
+class OwnLateness:
     """Measures how long this process is kept from running: it wants to run once in CHECK_INTERVAL."""
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class _Service:
 
     def __init__(self, listeners: List[socket.socket], nonce: bytes) -> None:
         self.callers: Dict[int, Set[str]] = {}  # port → addresses
-        self.lateness = Lateness()
+        self.lateness = OwnLateness()
         self._listeners, self._nonce = listeners, nonce
         self._selector = selectors.DefaultSelector()
 

@@ -68,7 +68,7 @@ class Participants(NamedTuple):
 EVERYONE = Participants()
 
 
-class Listener:
+class LeaseListener:
     """The agent's end of the socket to the supervisor; calling it returns the newest message.
 
     ``end`` sends this process a signal.
@@ -134,6 +134,6 @@ def supervisor_participants() -> Callable[[], Participants]:
     handle = os.environ.get(PARTICIPANTS)
     if handle is None:
         return lambda: EVERYONE
-    listener = Listener(socket.socket(fileno=int(handle)), lambda number: os.kill(os.getpid(), number))
+    listener = LeaseListener(socket.socket(fileno=int(handle)), lambda number: os.kill(os.getpid(), number))
     listener.begin()
     return listener

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.rendezvous.participants import Listener as LeaseListener
+from clusterddp.remote.rendezvous.participants import LeaseListener
 from clusterddp.remote.shared.run.spool_records import ExitRecord
 from clusterddp.remote.supervisor.file_work import RESULT_TIMEOUT, FileResult
 from clusterddp.remote.supervisor.node import TURN_INTERVAL

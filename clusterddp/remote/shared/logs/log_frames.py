@@ -1,4 +1,4 @@
-"""The frames of the operation ``tail``: remote/logs/sending.py sends them, the operator's logs/incoming.py checks them.
+"""The frames of the operation ``tail``: remote/logs/chunk_sender.py sends, the operator's logs/incoming.py checks them.
 
     hello      hello: true, run, attempt, clock_error_ns      the first
     lines      file, start, local_rank, rank, stream, offset, next; time, open, dropped; second, pieces

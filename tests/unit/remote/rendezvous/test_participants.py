@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.rendezvous import participants
-from clusterddp.remote.rendezvous.participants import EVERYONE, Listener, Participants, supervisor_participants
+from clusterddp.remote.rendezvous.participants import EVERYONE, LeaseListener, Participants, supervisor_participants
 from clusterddp.remote.shared.run.plan import PARTICIPANTS
 from clusterddp.remote.system.clock import boot_clock
 
@@ -27,7 +27,7 @@ class Agent:
     def __init__(self) -> None:
         self.supervisor, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.signals: queue.Queue[int] = queue.Queue()
-        self.listener = Listener(own, self.signals.put)
+        self.listener = LeaseListener(own, self.signals.put)
 
     def says(self, message: Participants) -> None:
         self.supervisor.send(message.pack())
