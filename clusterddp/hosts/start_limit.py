@@ -36,7 +36,7 @@ class StartLimit:
         self.seconds = seconds * self.slowness
         self.passed = False
         self._close, self._login = close, login
-        self._left, self._late = self.seconds, 0.0
+        self._late, self._renewed = 0.0, False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="helper's start", daemon=True)
 
@@ -49,7 +49,7 @@ class StartLimit:
 
     def renew(self) -> None:
         """Count anew: the host has answered something."""
-        self._left = self.seconds
+        self._renewed = True
 
     @property
     def cause(self) -> str:
@@ -61,12 +61,15 @@ class StartLimit:
         return ""
 
     def _watch(self) -> None:
-        while self._left > 0:
-            step, began = min(STEP, self._left), time.monotonic()
+        left = self.seconds
+        while left > 0:
+            step, began = min(STEP, left), time.monotonic()
             if self._ended.wait(step):
                 return
             late = max(0.0, time.monotonic() - began - step)
-            self._left -= step if self._late < MAX_LATE else step + late
+            left -= step if self._late < MAX_LATE else step + late
             self._late += late
+            if self._renewed:
+                self._renewed, left = False, self.seconds
         self.passed = True
         self._close()
