@@ -18,7 +18,7 @@ import pytest
 
 from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from clusterddp.remote.worker.fork_client import connect
-from tests.integration.fork_server.test_fork_transparency import STATE, forked, plain, seen_by
+from tests.integration.fork_server.test_fork_transparency import STATE, assert_same, forked, plain, seen_by
 from tests.integration.fork_server.test_fork_versions import assert_both_see_the_same
 from tests.integration.fork_spool import LOADED, empty_torch, torch_environment
 from tests.integration.shim_spool import PROBES, ShimSpool, make_spool
@@ -68,7 +68,7 @@ def test_a_script_sees_what_a_started_one_sees(warm: ShimSpool, tmp_path: Path) 
             ended = run(spool, SCRIPT)
             assert (ended.returncode, ended.out, ended.err) == (0, b"", b"")
             views.append(seen_by(spool))
-    assert {name: (seen, views[0][name]) for name, seen in views[1].items() if seen != views[0][name]} == {}
+    assert_same(*views)
 
 
 def test_names_of_the_script_and_the_folder_are_the_runs_everywhere(warm: ShimSpool, tmp_path: Path) -> None:

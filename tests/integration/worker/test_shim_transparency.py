@@ -3,8 +3,8 @@
 Known differences, not asserted: the parent's pid, the session's leader, /proc/self/environ, oom_score_adj, the caught
 signals of /proc/self/status, the type of sys.excepthook (a Python function that bears the original's name),
 `sys.stdout.buffer.write` (an instance attribute), and the code of `PathFinder.find_spec` until torch.distributed is
-imported. From then on torch's server for traces is there: its threads, its socket (a descriptor above 250), and from
-Python 3.12 on the DeprecationWarning of an `os.fork()` in the script itself.
+imported. From then on torch's server for traces is there: its threads, its socket (a descriptor above 250), one more
+function of atexit, and from Python 3.12 on the DeprecationWarning of an `os.fork()` in the script itself.
 """
 
 from __future__ import annotations
