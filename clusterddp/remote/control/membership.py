@@ -97,6 +97,10 @@ class Membership:
         of_attempt = {p: status for p, status in self.statuses.items() if status.attempt == attempt}
         return {p: status for p, status in of_attempt.items() if status.state in ENDED_STATES}
 
+    def beyond(self, attempt: int) -> Set[int]:
+        """Return the nodes that are in a later attempt, or have left the run."""
+        return self.left | {p for p, status in self.statuses.items() if status.attempt > attempt}
+
     def lost(self, now: float, limit: float) -> List[int]:
         """Return nodes certainly out of reach for more than ``limit`` seconds, or whose part has ended permanently.
 

@@ -71,7 +71,7 @@ class AttemptCleanup:
     def _another_agent_remains(self) -> bool:
         """Whether another node's agent may still need the store."""
         plan, membership = self.node.plan, self.node.membership
-        done = set(membership.ended_statuses(plan.attempt))
+        done = set(membership.ended_statuses(plan.attempt)) | membership.beyond(plan.attempt)
         return bool(set(plan.members) - done - set(membership.lost(boot_clock(), STORE_LOST_TIMEOUT)) - {plan.member})
 
 

@@ -88,6 +88,11 @@ class Conclusion:
         """Whether the verdict is known here, or there will be none."""
         return self.finished or self._verdict is not None
 
+    @property
+    def concluded(self) -> Set[int]:
+        """The other nodes for which the run is over: they have sent their ends, and begin no other attempt."""
+        return set(self.ends)
+
     # As leader, or alone
 
     def _collect_ends(self, node: "NodeParts", now: float, alone: float) -> Optional[Tuple[List[NodeEnd], List[str]]]:

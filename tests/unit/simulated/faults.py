@@ -74,12 +74,14 @@ class Faults:
 
     def cut_off(self, host: Host) -> None:
         """This host, or it and some others, cannot reach the rest."""
-        simulation = self.simulation
-        simulation.parted = True
-        inside = {one.address for one in simulation.hosts if one is host or self.random.random() < 0.3}
-        outside = {one.address for one in simulation.hosts} - inside
+        self.apart({one.address for one in self.simulation.hosts if one is host or self.random.random() < 0.3})
+
+    def apart(self, inside: set[str], seconds: float | None = None) -> None:
+        """These hosts cannot reach the rest, for so many seconds or as many as the seed chooses."""
+        self.simulation.parted = True
+        outside = {one.address for one in self.simulation.hosts} - inside
         pairs = {(a, b) for a in inside for b in outside}
-        self._block(pairs | {(b, a) for a, b in pairs})
+        self._block(pairs | {(b, a) for a, b in pairs}, seconds)
 
     def one_way(self, host: Host) -> None:
         """Nothing from this host, or nothing to it, arrives at some others."""
@@ -88,10 +90,10 @@ class Faults:
         pairs = {(host.address, other) for other in others}
         self._block(pairs if self.random.random() < 0.5 else {(b, a) for a, b in pairs})
 
-    def _block(self, pairs: set[tuple[str, str]]) -> None:
+    def _block(self, pairs: set[tuple[str, str]], seconds: float | None = None) -> None:
         blocked = self.simulation.network.blocked
         blocked |= pairs
-        self.later(self.duration(), lambda: blocked.difference_update(pairs))
+        self.later(self.duration() if seconds is None else seconds, lambda: blocked.difference_update(pairs))
 
     def disk_stalls(self, host: Host) -> None:
         host.stalled_until = self.simulation.clock.now + self.duration()

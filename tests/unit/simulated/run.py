@@ -54,7 +54,7 @@ class Simulation:
         vars(self).update(given)
         self.running: Any = None
         self.hosts = [Host(self, plan, self.random.uniform(0, 2)) for plan in self.plans(count)]
-        self.attempts: list[tuple[float, int, str]] = []
+        self.agents: list[Agent] = []  # that have begun
         self.history: list[str] = []
         self.judged: Any = None  # the first verdict by a majority
         self.touched: set[int] = set()  # hosts that a fault has met
@@ -63,7 +63,7 @@ class Simulation:
         names = tuple(f"gpu{member:02}" for member in range(count))
         peers = tuple(Peer(host=name, address=f"10.0.0.{member}", nproc=1) for member, name in enumerate(names))
         members = tuple(range(count - self.spares))
-        fewest = self.random.randint(1, len(members)) if self.elastic else len(members)
+        fewest = self.fewest or (self.random.randint(1, len(members)) if self.elastic else len(members))
         record = RunRecord(hosts=names[: len(members)], min_nodes=fewest)
         return [
             changed(
@@ -92,6 +92,7 @@ class Simulation:
     def begun(self, agent: Agent) -> None:
         """An agent begins: no other attempt may run anywhere."""
         now = self.clock.now
+        self.agents.append(agent)
         self.say(f"{agent.host.first_plan.host} begins attempt {agent.attempt}")
         for host in self.hosts:
             other = host.agent
@@ -180,7 +181,9 @@ class Simulation:
         if left:
             raise Broken(f"still there after {LONGEST:.0f} s: {left}")
         finished = [host for host in self.hosts if host.finished]
-        if finished and not any(host.verdicts for host in finished):
+        # A spare that was never needed may outlive all others, and heard no end that it could judge.
+        took_part = [host for host in finished if host.agent or not host.first_plan.standby]
+        if took_part and not any(host.verdicts for host in finished):
             raise Broken("there is no verdict")
         if not self.touched and not self.stopped and (self.judged is None or self.judged.state != "succeeded"):
             raise Broken(f"nothing was wrong, and the verdict is {self.judged}")
@@ -190,6 +193,7 @@ class Simulation:
                 if well and any(one.writer != self.judged.writer for one in host.verdicts):
                     raise Broken(f"{host.first_plan.host} has another verdict, of {host.verdicts[0].writer}")
 
+    fewest = 0  # nodes that an elastic job needs; 0: as the seed chooses
     stopped = False  # whether an operator has stopped it
     parted = False  # whether hosts were cut off
 

@@ -33,7 +33,9 @@ class Node:
         self.work: Any = None
         self.inbox: Any = SimpleNamespace(ready=Ready())
         self.over: set[int] = {0}
-        self.membership: Any = SimpleNamespace(ended_statuses=lambda _attempt: self.over, lost=lambda _now, _limit: [])
+        self.membership: Any = SimpleNamespace(
+            ended_statuses=lambda _attempt: self.over, lost=lambda _now, _limit: [], beyond=lambda _attempt: set()
+        )
         self.children: Any = SimpleNamespace(
             agent_exit=agent_exit,
             store=17,

@@ -51,6 +51,38 @@ def test_no_attempt_begins_while_the_one_before_runs_though_a_spare_is_lost() ->
     assert simulation.judged.attempt == 2
 
 
+def test_a_spare_that_gave_up_without_a_majority_is_not_chosen_when_it_is_back() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        simulation.hosts[1].power_off()  # before it begins: it counts as lost after half a minute
+        faults.at(19.0, lambda host: faults.apart({host.address}, 9.0), simulation.hosts[0])
+
+    for seed in range(3):
+        simulation = Simulation(seed, 3, script=script, spares=1, elastic=False, busy=0.0)
+        simulation.run()
+        assert {agent.attempt for agent in simulation.agents} == {1}
+
+
+def test_the_store_of_a_host_that_was_stopped_waits_for_no_node_of_a_later_attempt() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(4.8, lambda host: host.stop_processes(12.0, BOTH), simulation.hosts[0])
+
+    for seed in range(3):
+        simulation = Simulation(seed, 5, script=script, spares=1, elastic=True, fewest=3, busy=0.0, work=20.0)
+        simulation.run()
+        assert simulation.judged.attempt == 2
+
+
+def test_a_spare_that_outlives_all_others_ends_and_judges_nothing() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(10.0, faults.both_killed, simulation.hosts[0])
+        faults.at(17.0, faults.power_cut, simulation.hosts[1])
+
+    simulation = Simulation(0, 3, script=script, spares=1, elastic=False, work=25.0)
+    simulation.run()
+    assert simulation.hosts[2].finished
+    assert not simulation.hosts[2].verdicts
+
+
 def test_a_run_of_fifty_hosts_has_one_attempt_at_once_and_one_verdict() -> None:
     simulation = Simulation(3, 50, work=3.0)
     simulation.run()
