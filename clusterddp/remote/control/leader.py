@@ -25,6 +25,8 @@ from .messages import (
     Accept,
     AttemptDecision,
     Call,
+    Confirmation,
+    Confirmed,
     EndMessage,
     EndOrder,
     Heartbeat,
@@ -37,8 +39,8 @@ from .messages import (
     VerdictPart,
 )  # fmt: skip
 
-FROM_LEADER = (StatusTable, VerdictPart, LookRequest, StallNotice)
-TO_LEADER = (StatusMessage, EndMessage, LookPart)
+FROM_LEADER = (StatusTable, VerdictPart, Confirmed, LookRequest, StallNotice)
+TO_LEADER = (StatusMessage, EndMessage, Confirmation, LookPart)
 SILENCE_TIMEOUT = 2.5  # seconds without a message after which a connection is dropped
 SILENCE_TIMEOUT_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
 CONTACT_VALID = 3.0  # seconds after the last contact with a majority in which a leader may make decisions

@@ -15,6 +15,7 @@ from .control_events import Event, Lost, MemberJoined, NodeDone
 from .leader import Control
 from .messages import (
     AttemptDecision,
+    EndMessage,
     EndOrder,
     NodeState,
     NodeStatus,
@@ -57,6 +58,7 @@ class Membership:
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
         self.met: Set[int] = set()  # nodes that have been connected to this one
         self.left: Set[int] = set()  # nodes that have finished and left the run
+        self.concluded: Set[int] = set()  # nodes for which the run is over: they have sent us how their part ended
         self.ended: Set[int] = set()  # nodes whose supervisor and processes are proved to be gone
         self.operator_seen = boot_clock()  # when an operator was last in contact with any node
         self.decision: Optional[AttemptDecision] = None  # the newest decision on what follows an attempt
@@ -219,6 +221,8 @@ class Membership:
             self._note_operator_age(event.message.operator_age)
             self._take_participants(event.message.participants)
             self._unsaved = True
+        elif isinstance(event.message, EndMessage):
+            self.concluded.add(event.member)
         elif isinstance(event.message, AttemptDecision):
             self._take_decision(event.message)
 

@@ -220,11 +220,31 @@ class EndMessage(NamedTuple):
 
 @record
 class VerdictPart(NamedTuple):
-    """Part ``number`` (from 0) of the ``parts`` parts of the JSON of the leader's verdict."""
+    """Part ``number`` (from 0) of the ``parts`` parts of the JSON of the leader's verdict.
+
+    ``final``: it is to be recorded; before that it is to be confirmed.
+    """
 
     number: int = field(number_in(0, MAX_PARTS - 1))
     parts: int = field(number_in(1, MAX_PARTS))
     text: str = field(text_up_to(MAX_VERDICT_PART))
+    final: bool = field(Fields.flag, default=True)
+
+
+@record
+class Confirmation(NamedTuple):
+    """The answer to the leader's verdict: the sender confirms it, and will confirm no other."""
+
+    member: int = field(MEMBER)  # of the verdict's writer
+    written: int = field(Fields.integer)  # when it was written
+
+
+@record
+class Confirmed(NamedTuple):
+    """The leader's verdict is final: a majority has confirmed it. To those that have it; the others get its parts."""
+
+    member: int = field(MEMBER)
+    written: int = field(Fields.integer)
 
 
 Message = Union[
@@ -241,6 +261,8 @@ Message = Union[
     AttemptDecision,
     EndMessage,
     VerdictPart,
+    Confirmation,
+    Confirmed,
     LookRequest,
     LookPart,
     StallNotice,
@@ -250,7 +272,7 @@ _KINDS: Dict[str, Type[Message]] = {
     kind.__name__: kind
     for kind in (
         Hello, Call, Ask, Accept, Redirect, PartEnded, Heartbeat, StatusMessage, StatusTable, EndOrder,
-        AttemptDecision, EndMessage, VerdictPart, LookRequest, LookPart, StallNotice,
+        AttemptDecision, EndMessage, VerdictPart, Confirmation, Confirmed, LookRequest, LookPart, StallNotice,
     )
 }  # fmt: skip
 
@@ -290,11 +312,11 @@ def status_tables(
     return [StatusTable(tuple(group), operator_age, participants) for group in groups]
 
 
-def verdict_parts(verdict: Dict[str, Any]) -> List[VerdictPart]:
+def verdict_parts(verdict: Dict[str, Any], *, final: bool) -> List[VerdictPart]:
     """Split a verdict's JSON object into parts that each fit in a frame."""
     text = json.dumps(verdict, separators=(",", ":"))
     texts = [text[start : start + MAX_VERDICT_PART] for start in range(0, len(text), MAX_VERDICT_PART)]
-    return [VerdictPart(number, len(texts), part) for number, part in enumerate(texts)]
+    return [VerdictPart(number, len(texts), part, final) for number, part in enumerate(texts)]
 
 
 def _dump(value: Dict[str, Any]) -> bytes:

@@ -2,16 +2,19 @@
 
 So each host can show how the run ended when others are gone, and all answer the same. The leader waits for nodes in
 contact as long as they need, and for others up to a limit. A node that reaches no leader records what it knows itself.
+
+A node confirms one verdict only, so two leaders never have both a majority's: each sends its verdict to be confirmed,
+and then the same one as final. It takes one round trip. Where no majority answers it is final without.
 """
 
 import time
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Set, Tuple, Union
 
 from ..control.contact import NEVER
 from ..control.control_events import Event, MemberJoined, MessageReceived
 from ..control.leader import Control
 from ..control.membership import REPEAT_INTERVAL, Membership
-from ..control.messages import EndMessage, NodeState, VerdictPart, verdict_parts
+from ..control.messages import Confirmation, Confirmed, EndMessage, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
 from ..shared.verdict.judge import VerdictRecord, judge, read_verdict
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 RECONNECT_TIMEOUT = 3.0  # seconds for a node to reach another leader; in a stopped run, all the time it gets
 OUT_OF_REACH_TIMEOUT = 15.0  # seconds that a leader with a majority waits for a node out of reach
 SEND_TIMEOUT = 2.0  # seconds for the others to receive the verdict
+CONFIRM_TIMEOUT = 5.0  # seconds for a majority in contact to confirm it
 
 
 class Conclusion:
@@ -40,8 +44,11 @@ class Conclusion:
         self.finished = False  # whether the verdict is recorded here, or there will be none
         self._ended_at = 0.0  # boot clock time when our part had ended
         self._sent_at = NEVER  # when our end was last sent to the leader
-        self._received_parts: List[Optional[str]] = []  # of the leader's verdict; None: not received yet
-        self._parts: List[VerdictPart] = []  # of the verdict that we made as leader
+        self._received_parts: List[Optional[VerdictPart]] = []  # of the leader's verdict; None: not received yet
+        self._parts: List[VerdictPart] = []  # of the verdict that we sent as leader
+        self._confirmed: Optional[VerdictRecord] = None  # the one verdict that this node has confirmed
+        self._confirmed_by: Set[int] = set()  # other nodes that have confirmed the same one
+        self._proposed_at: Optional[float] = None  # when we made it ours; None: we did not, or another node leads
         self._verdict: Optional[VerdictRecord] = None  # to be recorded
 
     def handle_event(self, event: Event) -> None:
@@ -57,6 +64,8 @@ class Conclusion:
                 self.control.send(part, to=(event.member,))
         elif isinstance(event, MessageReceived) and isinstance(event.message, VerdictPart):
             self._gather(event.message)
+        elif isinstance(event, MessageReceived) and isinstance(event.message, (Confirmation, Confirmed)):
+            self._take_confirmation(event.member, event.message)
 
     def step(self, node: "NodeParts", lost: float, *, hurry: bool) -> bool:
         """Take the next step; return whether the verdict is recorded here and sent to the nodes that need it.
@@ -74,11 +83,14 @@ class Conclusion:
             self._sent_at = now
             self.control.send(EndMessage(self.end))
         if not self._is_decided and self._received_parts and None not in self._received_parts:
-            self._decode_verdict(node)
+            self._take_verdict(node)
         alone = RECONNECT_TIMEOUT if hurry else lost
-        ends_and_missing = None if self._is_decided else self._collect_ends(node, now, alone)
-        if ends_and_missing:
-            self._judge(node, *ends_and_missing)
+        if not self._is_decided and self._proposed_at is None:
+            ends_and_missing = self._collect_ends(node, now, alone)
+            if ends_and_missing:
+                self._judge(node, *ends_and_missing)
+        if not self._is_decided and self._proposed_at is not None:
+            self._finish_proposal(now, self._proposed_at)
         if self._verdict and not self.finished:
             self._record_verdict(node, self._verdict)
         return self.finished and (not self._parts or not self.control.connected or now - self._sent_at > SEND_TIMEOUT)
@@ -87,11 +99,6 @@ class Conclusion:
     def _is_decided(self) -> bool:
         """Whether the verdict is known here, or there will be none."""
         return self.finished or self._verdict is not None
-
-    @property
-    def concluded(self) -> Set[int]:
-        """The other nodes for which the run is over: they have sent their ends, and begin no other attempt."""
-        return set(self.ends)
 
     # As leader, or alone
 
@@ -148,32 +155,46 @@ class Conclusion:
         return end._replace(state=RunState.FAILED, reason=status.cause, agent=status.cause, blames_worker=False)
 
     def _judge(self, node: "NodeParts", ends: List[NodeEnd], missing: List[str]) -> None:
-        """Make the verdict; as leader, send it. A standby node that has heard of no node's end makes none."""
+        """Make the verdict; as leader, have it confirmed. A standby node that has heard of no node's end makes none.
+
+        What this node has confirmed for a leader that is gone is its verdict too.
+        """
         plan = node.plan
         if not ends:
             self.finished = True
             return
-        now = time.time_ns() - plan.clock_offset_ns
-        verdict = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts).bounded()
-        heard = self._heard()
-        if 2 * len(heard) <= len(self.membership.names):
-            verdict = _of_minority(verdict, {self.membership.names[member] for member in heard}, self.membership.names)
-        verdict = verdict._replace(writer=plan.host, member=node.member, code=plan.record.code, written=now)
-        self._verdict, self._sent_at = verdict, boot_clock()
-        if self.control.leading:
-            self._parts = verdict_parts(to_fields(verdict))
-            for part in self._parts:
-                self.control.send(part)
+        if self._confirmed is None:
+            now = time.time_ns() - plan.clock_offset_ns
+            verdict = judge(ends, missing, plan.record.min_nodes, plan.record.max_restarts).bounded()
+            self._confirmed = verdict._replace(
+                writer=plan.host, member=node.member, code=plan.record.code, written=now, confirmed=False
+            )
+        self._proposed_at = boot_clock()
+        self._send(self._confirmed, self.control.connected, final=False)
 
-    def _heard(self) -> Set[int]:
-        """This node and those in contact with us: no other leader can judge with as many meanwhile.
+    def _finish_proposal(self, now: float, proposed_at: float) -> None:
+        """Make the verdict final once a majority has confirmed it, or will not.
 
-        A leader that was stopped for a while may know all ends, and the others may have judged without it. Nodes that
-        are proved to be gone do not count: both of two leaders may know that.
+        If another node leads by now, it judges: this node waits for what that one has confirmed.
         """
-        control = self.control
-        alone = control.majority and not control.in_contact
-        return {control.member} if alone else {control.member, *control.connected}
+        control, names = self.control, self.membership.names
+        if self._confirmed is None or (control.connected and not control.leading):
+            self._parts, self._proposed_at = [], None
+            return
+        confirmed = 2 * (len(self._confirmed_by) + 1) > len(names)
+        if not confirmed and control.leading and control.majority and now - proposed_at <= CONFIRM_TIMEOUT:
+            return
+        self._verdict, self._sent_at = self._confirmed._replace(confirmed=confirmed), now
+        having = self._confirmed_by & control.connected if confirmed else set()
+        self._send(self._verdict, control.connected - having, final=True)
+        if having:
+            control.send(Confirmed(*_id_of(self._verdict)), to=having)
+
+    def _send(self, verdict: VerdictRecord, to: Set[int], *, final: bool) -> None:
+        """As leader, send the verdict, now and to all that connect later."""
+        self._parts = verdict_parts(to_fields(verdict), final=final) if self.control.leading else []
+        for part in self._parts:
+            self.control.send(part, to=to)
 
     def _record_verdict(self, node: "NodeParts", verdict: VerdictRecord) -> None:
         """Record the verdict; once that is done, or cannot be done, all is over."""
@@ -185,6 +206,15 @@ class Conclusion:
         else:
             self.finished = result is not None
 
+    def _take_confirmation(self, member: int, message: Union[Confirmation, Confirmed]) -> None:
+        """Count another node's confirmation of our verdict, or take the leader's word that a majority gave theirs."""
+        if self._confirmed is None or tuple(message) != _id_of(self._confirmed):
+            return
+        if isinstance(message, Confirmation):
+            self._confirmed_by.add(member)
+        elif not self._is_decided:
+            self._verdict = self._confirmed._replace(confirmed=True)
+
     # As follower
 
     def _gather(self, part: VerdictPart) -> None:
@@ -192,23 +222,29 @@ class Conclusion:
         if part.number == 0 or len(self._received_parts) != part.parts:
             self._received_parts = [None] * part.parts
         if part.number < part.parts:
-            self._received_parts[part.number] = part.text
+            self._received_parts[part.number] = part
 
-    def _decode_verdict(self, node: "NodeParts") -> None:
-        """Decode the leader's verdict; a damaged one is dropped."""
-        text, self._received_parts = "".join(text or "" for text in self._received_parts), []
+    def _take_verdict(self, node: "NodeParts") -> None:
+        """Decode the leader's verdict and confirm it, unless this node has confirmed another; a damaged one is dropped.
+
+        A final one is recorded, whatever this node has confirmed.
+        """
+        parts, self._received_parts = [part for part in self._received_parts if part], []
         try:
-            verdict = parse_record(text.encode(), read_verdict)
+            verdict = parse_record("".join(part.text for part in parts).encode(), read_verdict)
         except ValueError:
             return
-        if verdict.attempt >= node.plan.attempt:
+        if verdict.attempt < node.plan.attempt:
+            return
+        if all(part.final for part in parts):
             self._verdict = verdict
+        elif self._confirmed is None or _id_of(self._confirmed) == _id_of(verdict):
+            self._confirmed = verdict
+            self.control.send(Confirmation(*_id_of(verdict)))
 
 
-def _of_minority(verdict: VerdictRecord, heard: Set[str], names: Sequence[str]) -> VerdictRecord:
-    """A verdict whose writer was in contact with no majority: it counts after one of those that were."""
-    reported = tuple(host for host in verdict.reported if host in heard)
-    return verdict._replace(reported=reported, missing=tuple(host for host in names if host not in heard))
+def _id_of(verdict: VerdictRecord) -> Tuple[int, int]:
+    return verdict.member, verdict.written
 
 
 def _own_end(node: "NodeParts") -> NodeEnd:

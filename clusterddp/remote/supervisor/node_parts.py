@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ..spool.layout import Spool
     from .attempt import AttemptContext
     from .children import Children
-    from .conclusion import Conclusion
     from .event_loop import Loop
     from .file_work import FileWork
     from .inbox import Inbox
@@ -32,7 +31,6 @@ class NodeParts:
     context: "AttemptContext"
     membership: "Membership"
     conditions: "StopConditions"
-    conclusion: "Conclusion"
 
     def job_continues(self) -> bool:
         """Whether an elastic job has enough nodes without those that have failed."""

@@ -108,8 +108,8 @@ class Relaunching:
         limits, plan = self.conditions.limits, node.plan
         boot = boot_clock()
         lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
-        lost |= self.membership.left | node.conclusion.concluded
-        available = {node.member, *self.control.connected} - node.conclusion.concluded
+        lost |= self.membership.left | self.membership.concluded
+        available = {node.member, *self.control.connected} - self.membership.concluded
         following = decide(plan, self.membership.statuses, available, lost)
         if following is None:
             self._limit_wait(node, now, lost)

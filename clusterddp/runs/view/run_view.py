@@ -70,8 +70,8 @@ class RunView:
         """
         chosen, shown = best_verdict(self.copies), self.shown
         if chosen and shown and shown.member != NO_MEMBER:
-            equal = (shown.attempt, len(shown.reported)) == (chosen.attempt, len(chosen.reported))
-            chosen = shown if equal else chosen
+            one, other = ((copy.attempt, copy.by_majority, len(copy.reported)) for copy in (shown, chosen))
+            chosen = shown if one == other else chosen
         return chosen if chosen and chosen.attempt >= self._reported_attempt else None
 
     @property

@@ -112,9 +112,7 @@ class Simulation:
             raise Broken(f"{host.first_plan.host} has kept two verdicts")
         if verdict.by_majority:
             before = self.judged or verdict
-            # Of a leader that is cut off while it judges nobody may hear, and the next one judges the same ends again.
-            again = verdict.writer != before.writer and not self.parted
-            if again or (verdict.attempt, verdict.state) != (before.attempt, before.state):
+            if (verdict.writer, verdict.written) != (before.writer, before.written):
                 raise Broken(f"two verdicts by a majority, of {before.writer} and {verdict.writer}")
             self.judged = before
 

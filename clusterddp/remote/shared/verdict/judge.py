@@ -5,7 +5,7 @@ The peers of a killed rank raise errors before its death is seen, so time alone 
 
 When a run ends its leader writes the verdict for all (``verdict.json``, the same on every node that heard it); a node
 that is cut off writes its own. One copy is enough to tell how the run ended, whatever becomes of the hosts. Of several
-that of the later attempt counts, then the one whose writer heard more nodes, then that of the lower member index.
+the one of the later attempt counts, then a majority's, then one that stands, then that of more nodes heard.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 from ..names.host_names import folded_names, sorted_names
 from ..run.run_state import ENDED_STATES, RunState
 from ..schema.fields import Fields
-from ..schema.record import by_key, field, many, nested, one_of, read_record, record
+from ..schema.record import by_key, field, many, maybe, nested, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
 from .failures import BY_STALL_GUARD, ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
@@ -121,12 +121,13 @@ class VerdictRecord(NamedTuple):
     texts: Tuple[str, ...] = field(Fields.texts, default=())  # where a known message may stand
     hosts: Tuple[HostEnd, ...] = field(many(HostEnd), default=())
     code: str = field(Fields.text, default="")  # the digest of what ran
+    confirmed: Optional[bool] = field(maybe(Fields.flag), default=None)  # by a majority; None: not asked
     more: Mapping[str, Any] = {}
 
     @property
     def by_majority(self) -> bool:
-        """Whether its writer had heard more nodes than not: no other writer can have heard as many."""
-        return len(self.reported) > len(self.missing)
+        """Whether a majority has confirmed it or, where none was asked, its writer had heard more nodes than not."""
+        return len(self.reported) > len(self.missing) if self.confirmed is None else self.confirmed
 
     @property
     def stands(self) -> bool:
@@ -198,7 +199,7 @@ def _judge(
         return _unknown_end(silent)._replace(failures=tuple(failures))
     if lost:
         found = _ended(RunState.FAILED, NOT_BY_SCRIPT, lost)
-        return found._replace(failures=tuple(failures), failed=_count_failed(ends))
+        return found._replace(failures=tuple(failures), failed=sum(end.failed for end in ends))
     if all(end.state == RunState.SUCCEEDED for end in ends):
         return _ended(RunState.SUCCEEDED, 0, _success_line(ends))
     return _judge_agent_failure(ends, failures, stopped)
@@ -304,22 +305,17 @@ def _judge_agent_failure(
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
     found = _ended(RunState.FAILED, NOT_BY_SCRIPT, line)
-    return found._replace(failures=tuple(failures), failed=_count_failed(ends), texts=(line, end.output))
+    return found._replace(failures=tuple(failures), failed=sum(end.failed for end in ends), texts=(line, end.output))
 
 
 def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Sequence[NodeEnd]) -> VerdictRecord:
-    first, count = own[0], _count_failed(ends)
+    first, count = own[0], sum(end.failed for end in ends)
     early = _early_exits(first, ends) if first.kind == LOST_PEER else ()
     line = _failure_line(own, failures, early, count)
     texts = (first.worker.text, first.worker.output)
     exit_code = TIMED_OUT if first.worker.text == BY_STALL_GUARD else first.worker.exit_code
     found = _ended(RunState.FAILED, exit_code, line)
     return found._replace(failures=tuple(failures), failed=count, texts=texts, early=early)
-
-
-def _count_failed(ends: Iterable[NodeEnd]) -> int:
-    """The number of failed workers of all nodes."""
-    return sum(end.failed for end in ends)
 
 
 def _failures(end: NodeEnd, ended_at: Optional[int]) -> Iterator[Failure]:
@@ -391,7 +387,11 @@ def _missing_ranks_note(failures: Sequence[Failure]) -> str:
 
 def best_verdict(copies: Iterable[VerdictRecord]) -> Optional[VerdictRecord]:
     """The copy that counts; None if there is none."""
-    return max(copies, key=lambda copy: (copy.attempt, len(copy.reported), -copy.member), default=None)
+
+    def rank(copy: VerdictRecord) -> Tuple[int, bool, bool, int, int]:
+        return copy.attempt, copy.by_majority, copy.stands, len(copy.reported), -copy.member
+
+    return max(copies, key=rank, default=None)
 
 
 def read_verdict(data: Any) -> VerdictRecord:

@@ -12,6 +12,8 @@ from clusterddp.remote.control.messages import (
     Accept,
     Ask,
     Call,
+    Confirmation,
+    Confirmed,
     Hello,
     Message,
     NodeState,
@@ -130,7 +132,7 @@ def test_who_is_asked_whether_it_has_ended_does_not_lead_by_its_answer(star: Sta
 WORD = NodeStatus(NodeState.RUNNING, 1)
 
 
-@pytest.mark.parametrize("message", [StatusTable((), 0.0), VerdictPart(0, 1, "{}")])
+@pytest.mark.parametrize("message", [StatusTable((), 0.0), VerdictPart(0, 1, "{}"), Confirmed(0, 1)])
 def test_what_only_a_lead_says_is_not_heard_of_another(star: Star, message: Message) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1} and star.nodes[1].connected == {0})
@@ -139,7 +141,7 @@ def test_what_only_a_lead_says_is_not_heard_of_another(star: Star, message: Mess
     assert star.said(0) == []
 
 
-@pytest.mark.parametrize("message", [StatusMessage(WORD, 0.0), Accept("0" * 64)])
+@pytest.mark.parametrize("message", [StatusMessage(WORD, 0.0), Confirmation(0, 1), Accept("0" * 64)])
 def test_what_only_others_say_is_not_heard_of_a_lead(star: Star, message: Message) -> None:
     star.node(1)
     star.until(lambda: star.lead.connected == {1} and star.nodes[1].connected == {0})

@@ -176,7 +176,7 @@ def test_the_verdict_on_2000_nodes_is_told_in_parts_that_fit_a_frame() -> None:
     names = tuple(f"gpu{member:04}" for member in range(2000))
     hosts = tuple(HostEnd(name, "failed", 1 << 60, '"\\' * 150, "/w" * 50, {"1": "0-7"}) for name in names)
     verdict = VerdictRecord(1, "failed", 1, "x" * 1000, names[0], 0, names, hosts=hosts)
-    parts = verdict_parts(to_fields(verdict))
+    parts = verdict_parts(to_fields(verdict), final=True)
     assert [part.number for part in parts] == list(range(parts[0].parts))
     assert all(len(encode(part)) <= 64 * 1024 for part in parts)
     assert all(decode(encode(part)) == part for part in parts[:3])

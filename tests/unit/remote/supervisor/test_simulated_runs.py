@@ -8,6 +8,7 @@ import pytest
 
 from clusterddp.remote.supervisor.node import Phase
 from tests.unit.simulated.faults import BOTH
+from tests.unit.simulated.network import Weather
 from tests.unit.simulated.run import Simulation
 
 if TYPE_CHECKING:
@@ -81,6 +82,44 @@ def test_a_spare_that_outlives_all_others_ends_and_judges_nothing() -> None:
     simulation.run()
     assert simulation.hosts[2].finished
     assert not simulation.hosts[2].verdicts
+
+
+def cut_off_when_it_has_judged(simulation: Simulation, faults: Faults) -> None:
+    """The leader, as soon as it knows all ends; its verdict is on the way then."""
+    simulation.network.weather = Weather(delay=0.4)
+
+    def look() -> None:
+        for host in simulation.hosts:
+            if host.supervisor and host.supervisor.conclusion._parts:
+                faults.apart({host.address}, 30.0)
+                simulation.touched.add(host.first_plan.member)
+                return
+        simulation.clock.at(simulation.clock.now + 0.001, look)
+
+    simulation.clock.at(1.0, look)
+
+
+def test_of_a_leader_that_is_cut_off_when_it_has_judged_and_the_next_one_only_one_has_a_majority() -> None:
+    for seed in range(10):
+        simulation = Simulation(seed, 5, script=cut_off_when_it_has_judged, spares=0, elastic=False, busy=0.0)
+        simulation.run()
+        (cut_off,) = simulation.touched
+        kept = [host.verdicts[0] for host in simulation.hosts]
+        confirmed = [verdict.writer for verdict in kept if verdict.confirmed]
+        assert kept[cut_off].writer == f"gpu{cut_off:02}" not in confirmed
+        assert len(set(confirmed)) == 1
+        assert len(confirmed) > 2
+
+
+def test_a_verdict_without_contact_says_whose_ends_were_known() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(5.0, faults.power_cut, simulation.hosts[1])
+        faults.at(5.0, faults.supervisor_killed, simulation.hosts[2])
+
+    simulation = Simulation(1, 3, script=script, spares=0, elastic=False)
+    simulation.run()
+    (verdict,) = simulation.hosts[0].verdicts
+    assert (verdict.reported, verdict.missing, verdict.confirmed) == (("gpu00", "gpu02"), ("gpu01",), False)
 
 
 def test_a_run_of_fifty_hosts_has_one_attempt_at_once_and_one_verdict() -> None:

@@ -61,8 +61,16 @@ def test_what_is_none_is_one_error(data: object) -> None:
         (kept(attempt=1, heard=9), kept(attempt=2, heard=1)),
         (kept(heard=1, missing=2), kept(heard=2, missing=1, member=2)),
         (kept(member=2), kept(member=1)),
+        (kept(heard=3)._replace(confirmed=False), kept(heard=2, missing=1, member=2)._replace(confirmed=True)),
+        (kept(heard=2, member=1)._replace(confirmed=False), kept(heard=1, missing=1)._replace(confirmed=False)),
     ],
-    ids=["later attempt", "more nodes heard", "lower member"],
+    ids=[
+        "later attempt",
+        "more nodes heard",
+        "lower member",
+        "confirmed by a majority",
+        "half, the first",
+    ],
 )
 def test_which_copy_counts(lesser: VerdictRecord, better: VerdictRecord) -> None:
     assert best_verdict([lesser, better]) == best_verdict([better, lesser]) == better
@@ -75,3 +83,11 @@ def test_without_a_copy_there_is_none() -> None:
 def test_a_majority_is_more_heard_than_not() -> None:
     assert kept(heard=2, missing=1).by_majority
     assert not kept(heard=1, missing=1).by_majority
+    assert not kept(heard=3)._replace(confirmed=False).by_majority
+    assert kept(heard=1, missing=2)._replace(confirmed=True).by_majority
+
+
+def test_a_verdict_of_an_older_version_is_read_as_it_was() -> None:
+    fields = to_fields(kept(heard=2, missing=1))
+    del fields["confirmed"]
+    assert read_verdict(fields).by_majority
