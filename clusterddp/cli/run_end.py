@@ -66,7 +66,7 @@ def _print_reasons(run: Run, verdict: Verdict) -> None:
     """Print what comes before a verdict: notices, the last lines of the first failure, the remedy."""
     for line in verdict.notices:
         say(line)
-    wrong = find_wrong_result(run) if verdict.state == RunState.SUCCEEDED else None
+    wrong = find_wrong_result(run, verdict.silent) if verdict.state == RunState.SUCCEEDED else None
     if wrong:
         say(wrong.sentence)
         say(f"remedy: {wrong.remedy}")

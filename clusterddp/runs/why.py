@@ -97,7 +97,7 @@ def _explain_end(run: RunOnHosts, view: RunView) -> Why:
     if verdict.state in _ENDED_WELL:
         sentence = f"run {run.id} {verdict.line}"
         why = Why(run=run.id, state=ENDED, sentence=sentence, evidence=verdict.notices, remedy=verdict.remedy or None)
-        wrong = find_wrong_result(run) if verdict.state == RunState.SUCCEEDED else None
+        wrong = find_wrong_result(run, verdict.silent) if verdict.state == RunState.SUCCEEDED else None
         return _with_wrong_result(why, wrong) if wrong else why
     sentence = f"run {run.id}: {verdict.line}"
     if verdict.state == RunState.UNKNOWN:

@@ -33,12 +33,13 @@ class WrongResult(NamedTuple):
     remedy: str | None
 
 
-def find_wrong_result(run: RunOnHosts) -> WrongResult | None:
+def find_wrong_result(run: RunOnHosts, silent: Sequence[str] = ()) -> WrongResult | None:
     """Return what is known of a run that ended well; None if all ranks agreed, or no host can tell.
 
-    A run of one rank is not looked at: nobody can have disagreed.
+    A run of one rank is not looked at: nobody can have disagreed. ``silent``: hosts that did not answer just now; they
+    are not asked.
     """
-    parts = [RunPart(name, spool) for name, spool in run.spools.items() if spool]
+    parts = [RunPart(name, spool) for name, spool in run.spools.items() if spool and name not in silent]
     size = run.record.world_size or 0
     if len(parts) == size == 1:
         return None

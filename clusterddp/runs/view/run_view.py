@@ -174,6 +174,7 @@ class RunView:
             record=record,
             notices=(*([record.notice] if record.notice else ()), *self.notices()),
             remedy=remedy(record, self.nodes if self.kept else ()),
+            silent=self.silent,
             slow_imports=slow_imports(self.nodes),
         )
 

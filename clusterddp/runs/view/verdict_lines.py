@@ -27,6 +27,7 @@ class Verdict:
     record: VerdictRecord  # as its hosts have saved it, or else as it was judged here
     notices: tuple[str, ...] = ()
     remedy: str = ""
+    silent: tuple[str, ...] = ()  # hosts of the run that did not answer just now
     slow_imports: SlowImports | None = None  # what its script spent importing installed packages, if that was long
 
     @property

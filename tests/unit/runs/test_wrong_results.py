@@ -143,3 +143,9 @@ def test_a_run_that_failed_or_was_stopped_asks_nobody(state: str, end: Any, caps
     assert end(run, verdict) == 3
     assert not run.asked
     assert "it is over" in capsys.readouterr().err
+
+
+def test_a_host_that_did_not_answer_just_now_is_not_asked() -> None:
+    run: Any = EndedRun(3, agreed_but(7))
+    assert find_wrong_result(run, silent=("gpu001",)) is None
+    assert sorted(run.asked) == ["gpu000", "gpu002"]
