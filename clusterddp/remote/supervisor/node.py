@@ -278,6 +278,7 @@ class Supervisor(NodeParts):
 
     def _conclude(self) -> Phase:
         """Wait until the verdict is known and recorded; a leader still passes on orders and finds lost nodes."""
+        self.relaunching.refuse_as_leader(self)
         order = self._first_order({"lost nodes": self.conditions.ending_attempt["lost nodes"]})
         if order and self.control.leading and self.membership.order is None:
             self.membership.pass_on(order)

@@ -9,7 +9,7 @@ own part by then (limits), so two attempts never run at once. A decision is sent
 import os
 import shutil
 import time
-from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Set, Tuple, Union
 
 from ..control.leader import Control
 from ..control.membership import Membership
@@ -25,7 +25,7 @@ from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
 from .attempt import Attempt
 from .file_work import FileWork
-from .next_attempt import backoff, decide, may_follow
+from .next_attempt import NextAttempt, backoff, decide, may_follow
 from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource
 from .stop_conditions import END_TIMEOUT, StopConditions
 
@@ -105,18 +105,14 @@ class Relaunching:
 
     def _decide_as_leader(self, node: "NodeParts", now: float) -> str:
         """As leader, decide and publish what follows, if it is known; return why nothing can, else ``""``."""
-        limits, plan = self.conditions.limits, node.plan
-        boot = boot_clock()
-        lost = {*self.membership.lost(boot, limits.lost), *self.membership.behind(boot, limits.behind)}
-        lost |= self.membership.left | self.membership.concluded
-        available = {node.member, *self.control.connected} - self.membership.concluded
-        following = decide(plan, self.membership.statuses, available, lost)
+        plan, lost = node.plan, self._lost()
+        following = self._following(node, lost)
         if following is None:
             self._limit_wait(node, now, lost)
             return ""
         self.ended_since = self.ended_since or now
         if not (self.control.majority and self.control.in_contact):
-            alone = boot - self.control.last_contact > limits.lost
+            alone = boot_clock() - self.control.last_contact > self.conditions.limits.lost
             return (following.reason or NO_MAJORITY if not following.members else NO_MAJORITY) if alone else ""
         if not following.members:
             self.membership.decide(AttemptDecision(plan.attempt + 1, reason=following.reason))
@@ -127,7 +123,32 @@ class Relaunching:
             self.membership.decide(AttemptDecision(plan.attempt + 1, following.members, node.member, port))
         return ""
 
-    def _limit_wait(self, node: "NodeParts", now: float, lost: "set[int]") -> None:
+    def refuse_as_leader(self, node: "NodeParts") -> None:
+        """As a leader for which the run is over, decide that no attempt follows once this one has ended everywhere.
+
+        It gave up for want of a majority and has one again, of nodes that did not give up: they wait for a decision.
+        """
+        plan, decision = node.plan, self.membership.decision
+        decided = decision is not None and decision.attempt > plan.attempt
+        if decided or not may_follow(plan, node.shutdown.order):
+            return
+        if self.control.leading and self.control.majority and self.control.in_contact:
+            following = self._following(node, self._lost())
+            if following:
+                reason = NO_MAJORITY if following.members else following.reason
+                self.membership.decide(AttemptDecision(plan.attempt + 1, reason=reason))
+
+    def _lost(self) -> Set[int]:
+        """The nodes that are lost for good, or that begin no attempt."""
+        now, limits, membership = boot_clock(), self.conditions.limits, self.membership
+        lost = {*membership.lost(now, limits.lost), *membership.behind(now, limits.behind)}
+        return lost | membership.left | membership.concluded
+
+    def _following(self, node: "NodeParts", lost: Set[int]) -> Optional[NextAttempt]:
+        available = {node.member, *self.control.connected} - self.membership.concluded
+        return decide(node.plan, self.membership.statuses, available, lost)
+
+    def _limit_wait(self, node: "NodeParts", now: float, lost: Set[int]) -> None:
         """Decide that no attempt follows when a connected node outlives its order by grace + ``END_TIMEOUT``."""
         order = node.shutdown.order or node.shutdown.attempt_order
         if order is None or now - (self.waiting_since or now) <= order.grace + END_TIMEOUT:
