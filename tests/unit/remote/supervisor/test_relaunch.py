@@ -1,6 +1,6 @@
 """A leader that gave up for want of a majority, and has one again: what it decides for nodes that did not give up.
 
-Found by a simulated run (seed 5048): they waited for its decision, and it for their ends, until somebody stopped it all.
+Found by a simulated run (seed 5048): they waited for its decision, and it for their ends, until somebody stopped it.
 """
 
 from __future__ import annotations
