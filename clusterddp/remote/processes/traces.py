@@ -97,7 +97,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     if not is_open(pid, path):
         return Look(trace._replace(why="its script has closed the socket of its server"))
     try:
-        server = Server(path, ServerThreads(pid, threads.server[: 1 + _pool_size()]), deadline)
+        server = TraceServer(path, ServerThreads(pid, threads.server[: 1 + _pool_size()]), deadline)
         waits = _waits(server)
         trace = trace._replace(waits=tuple(waits), calls=tuple(waits.values()))
         _pass_threads(server)
@@ -110,7 +110,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     return Look(trace._replace(why=trace_decoder.clean(why, MAX_WHY)))
 
 
-class Server:
+class TraceServer:
     """A worker's server, asked until ``deadline``; its threads answer in turn, if they come to it in time."""
 
     def __init__(self, path: str, threads: ServerThreads, deadline: float) -> None:
@@ -131,14 +131,14 @@ def _pool_size() -> int:
     return max(MIN_THREADS, os.sysconf("SC_NPROCESSORS_ONLN") - 1)
 
 
-def _waits(server: Server) -> Dict[str, int]:
+def _waits(server: TraceServer) -> Dict[str, int]:
     try:
         return trace_decoder.read_waits(server.ask("wait_counter_values", MAX_COUNTERS))
     except UnknownHandlerError:  # torch before 2.10
         return {}
 
 
-def _recorded(server: Server) -> Tuple[trace_decoder.RecordedGroup, ...]:
+def _recorded(server: TraceServer) -> Tuple[trace_decoder.RecordedGroup, ...]:
     """All groups of both flight recorders: NCCL has its own, and gloo's may be unknown to a torch that has that."""
     found: List[Tuple[trace_decoder.RecordedGroup, ...]] = []
     unknown = NoAnswerError("")
@@ -155,7 +155,7 @@ def _recorded(server: Server) -> Tuple[trace_decoder.RecordedGroup, ...]:
     return tuple(group for groups in found for group in groups)
 
 
-def _pass_threads(server: Server) -> None:
+def _pass_threads(server: TraceServer) -> None:
     """Call the server's other threads, so that those that made the last traces make the next.
 
     Torch's server has a pool of threads that answer in turn, and each keeps the memory of its largest answer: 4 MB for

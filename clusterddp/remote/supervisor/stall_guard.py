@@ -38,7 +38,7 @@ MAX_STACKS = 8  # ranks whose stacks are taken
 RESTART, STOP = "restart", "stop"  # values of --on-stall
 
 
-class Round:
+class LookRound:
     """One look of the leader, while the nodes answer."""
 
     def __init__(self, number: int, began: float, members: FrozenSet[int]) -> None:
@@ -100,7 +100,7 @@ class StallGuard:
         self.killed: List[int] = []  # the attempt of each worker that was to be killed, on any node
         self.ending, self.end_by = "", 0.0  # why the run is to end, until it is told to; the latest time
         self.number = 0  # of this node's last look as leader
-        self.round: Optional[Round] = None
+        self.round: Optional[LookRound] = None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -200,18 +200,18 @@ class StallGuard:
 
     def _begin_round(self, now: float) -> None:
         self.number += 1
-        self.round = Round(self.number, now, self._members())
+        self.round = LookRound(self.number, now, self._members())
         request = LookRequest(self.attempt, self.number, self.ranks)
         self.control.send(request)
         if self.node.member in self.round.members:
             self._accept(request)
 
-    def _end_round(self, of: Round, pause: Optional[float] = None) -> None:
+    def _end_round(self, of: LookRound, pause: Optional[float] = None) -> None:
         self.looks.forget(of.judgement)
         self.round = None
         self.next_at = of.began + (self.clock.interval if pause is None else pause)
 
-    def _judge(self, of: Round) -> None:
+    def _judge(self, of: LookRound) -> None:
         """Judge a complete look, in the thread: many ranks take long."""
         clock, look = self.clock, of.look
         try:
@@ -244,7 +244,7 @@ class StallGuard:
         )  # fmt: skip
         return cut(name, MAX_CAUSE)
 
-    def _evidence(self, finding: Finding, of: Round) -> hang_sentence.Evidence:
+    def _evidence(self, finding: Finding, of: LookRound) -> hang_sentence.Evidence:
         evidence = hang_sentence.Evidence(
             finding=finding,
             traces={trace.rank: trace for trace in of.look.traces},
