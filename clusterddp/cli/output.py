@@ -96,15 +96,15 @@ def writer(
 
 def report_proofs(run: str, proofs: list[Proof]) -> int:
     """Print the hosts' proofs of a stop, of many hosts equal ones once; return 0 if all are proved empty, else 1."""
-    told: dict[str, list[str]] = {}
+    hosts_by_summary: dict[str, list[str]] = {}
     for proof in proofs:
         if proof.error:
             say(f"{run}: {proof.error}; `clusterddp stop {run}` again finishes the work")
         elif len(proofs) <= MAX_PROOFS:
             say(f"{run}: {proof.host}: {proof.summary}")
         else:
-            told.setdefault(proof.summary, []).append(proof.host)
-    for summary, hosts in told.items():
+            hosts_by_summary.setdefault(proof.summary, []).append(proof.host)
+    for summary, hosts in hosts_by_summary.items():
         say(f"{run}: {folded_names(hosts)}: {summary}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
 

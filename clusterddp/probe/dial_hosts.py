@@ -93,7 +93,7 @@ def try_connections(hosts: Sequence[Host], tried: Sequence[tuple[Candidate, Sche
 
 
 def _later(first: DialAttempt, second: DialAttempt) -> DialAttempt:
-    """Which of two connections to one address counts, of which the first failed.
+    """Choose which of two tries of one connection counts; the first one failed.
 
     A rejection stands unless the second succeeds: a firewall sends only so many of them in a second.
     """
@@ -102,7 +102,7 @@ def _later(first: DialAttempt, second: DialAttempt) -> DialAttempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What came of trying the connections between hosts."""
+    """The results of the connections that hosts tried to each other."""
 
     attempts: list[DialAttempt]
     deaf: list[Outcome[Any]]  # the hosts that could not listen or dial, and why
@@ -206,7 +206,7 @@ def _targets(
     nonces: Mapping[str, str],
     echoes: int,
 ) -> list[_Target]:
-    """What one host dials: two ports of each other host, of which the first is in clusterddp_ports."""
+    """The connections that one host is to try, two to each other host; the first port is in clusterddp_ports."""
     ports = {name: listener.ports for name, listener in listeners.items()}
     targets = []
     for name, address, port, nonce in dials(tried, ports, nonces, source):
@@ -230,5 +230,5 @@ def _dial(host: Host, targets: Sequence[_Target]) -> list[DialAttempt]:
 
 
 def _dial_limit(count: int) -> float:
-    """The seconds that so many dials of one host take at most, all of them extended as far as may be."""
+    """The longest time, in seconds, that a host needs for ``count`` dials, each with all its extensions."""
     return (2 + DIAL_EXTENSIONS) * DIAL_TIMEOUT * (1 + count // DIALS_AT_ONCE) + 60

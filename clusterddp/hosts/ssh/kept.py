@@ -44,7 +44,7 @@ _MAX_STDERR = 64 * 1024  # bytes of ssh's messages that are read
 
 
 class KeptConnections:
-    """The kept connections of this user. Thread-safe.
+    """Finds, makes and ends this user's OpenSSH master connections. Thread-safe.
 
     ``seconds``: make those that are missing, each to be kept for so long after its last use; None: only use them.
     """

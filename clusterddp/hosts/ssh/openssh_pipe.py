@@ -88,7 +88,7 @@ def master_arguments(target: Target, socket: str, seconds: int, jump_socket: str
 
 
 def unreachable_error(stderr: str, target: Target, *, late: bool) -> HostError | UsageError | None:
-    """The error to show if the last messages of an ssh say that nothing answers, or there were none in time."""
+    """Return the error if ssh reported that the host is unreachable, or timed out (``late``); else None."""
     if not (late or _DROPPED.search(stderr) or _UNREACHABLE.search(stderr)):
         return None
     return _error_for(stderr, target, "ssh", late=late)

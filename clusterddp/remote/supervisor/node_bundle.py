@@ -209,7 +209,7 @@ def environment(pid: int) -> Dict[str, str]:
 
 
 def collect(spools: Sequence[Spool], room: int, named: Iterable[str]) -> BundleParts:
-    """Collect the records and outputs of these spools of one node, the newest attempt first.
+    """Collect a node's records and the ends of its output files, of each attempt's spool, the newest first.
 
     ``room``: bytes of output; ``named``: secret values besides the run's own.
     """

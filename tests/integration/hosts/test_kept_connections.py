@@ -60,7 +60,7 @@ def sockets(folder: Path) -> list[Path]:
 
 
 def said(entry: HostEntry, command: str = "echo hi", *, keep: float | None = None, timeout: float = 5) -> bytes:
-    """What a command says that is opened by a connector of its own, as each of our commands is."""
+    """Run a command over a new connector, as each of our commands has one, and return its output."""
     with contextlib.closing(Connector(connect_timeout=timeout, keep=keep)) as connector:
         return read_all(connector.open(entry, command))
 

@@ -60,7 +60,7 @@ class Network:
         self.sender = ""  # the host whose process runs now
 
     def reaches(self, source: str, target: str) -> bool:
-        """Whether a packet gets there now."""
+        """Whether the simulated network delivers a packet at this moment."""
         return (source, target) not in self.blocked and source not in self.off and target not in self.off
 
     def delay(self) -> float:
@@ -87,7 +87,7 @@ class Waitable:
         raise NotImplementedError
 
     def setblocking(self, _: bool) -> None:  # noqa: FBT001 - as a socket's
-        """Nothing here blocks."""
+        """Accept the call and ignore it: simulated sockets never block."""
 
     def setsockopt(self, *_: object) -> None:
         """No option matters here."""

@@ -77,7 +77,7 @@ class Connection:
                 elif message.get("interrupt") is True:
                     debugger.ask_to_stop()
         except (OSError, queue.Full):
-            pass
+            pass  # the connection is lost, or its terminal sends faster than pdb reads: both are a detach
         debugger.detached()
 
     def _received_lines(self) -> "Iterator[bytes]":
@@ -97,7 +97,7 @@ class Connection:
         try:
             self._lines.put_nowait("")
         except queue.Full:
-            pass
+            pass  # who waits has a line to read, and then sees ``gone``
         self.close()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Connection:
             if self._pid == os.getpid():
                 self._stream.shutdown(socket.SHUT_RDWR)  # wakes the thread that receives
         except OSError:
-            pass
+            pass  # the other side has closed it already
         self._stream.close()
 
     def write(self, text: str) -> int:

@@ -199,13 +199,20 @@ def judges_slowly(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return goes_on
 
 
+def being_judged(
+    begin: Callable[..., Guarded], monkeypatch: pytest.MonkeyPatch
+) -> tuple[threading.Event, Guarded, StallGuard]:
+    """A run whose leader has a complete look, with that leader's guard; the judge answers from the event on."""
+    goes_on, run = judges_slowly(monkeypatch), begin()
+    guard = run.guards[0]
+    run.until(lambda: guard.round and guard.looks.is_asked(guard.round.judgement))
+    return goes_on, run, guard
+
+
 def test_what_was_judged_for_a_leader_that_leads_no_more_is_dropped(
     begin: Callable[..., Guarded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goes_on = judges_slowly(monkeypatch)
-    run = begin()
-    guard = run.guards[0]
-    run.until(lambda: guard.round and guard.looks.is_asked(guard.round.judgement))
+    goes_on, run, guard = being_judged(begin, monkeypatch)
     assert guard.round
     judged = guard.round.judgement
     monkeypatch.setattr(guard, "_leads", lambda: False)
@@ -218,10 +225,7 @@ def test_what_was_judged_for_a_leader_that_leads_no_more_is_dropped(
 def test_a_look_that_takes_long_to_be_judged_counts(
     begin: Callable[..., Guarded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    goes_on = judges_slowly(monkeypatch)
-    run = begin()
-    guard = run.guards[0]
-    run.until(lambda: guard.round and guard.looks.is_asked(guard.round.judgement))
+    goes_on, run, guard = being_judged(begin, monkeypatch)
     judged = guard.round
     monkeypatch.setattr(stall_guard, "ANSWER_TIMEOUT", 0.0)
     for _ in range(10):
