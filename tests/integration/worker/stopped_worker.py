@@ -21,8 +21,14 @@ def stops(spool: ShimSpool) -> list[Path]:
 
 def stop_of(spool: ShimSpool, after: Path | None = None) -> Path:
     """The socket of the one stop, or of the one after another, waited for."""
-    wait_for(lambda: len(stops(spool)) == 1 and stops(spool) != [after], "a stop")
-    return stops(spool)[0]
+    seen: list[Path] = []
+
+    def is_there() -> bool:
+        seen[:] = stops(spool)  # looked at once: the stop before may end meanwhile
+        return len(seen) == 1 and seen != [after]
+
+    wait_for(is_there, "a stop")
+    return seen[0]
 
 
 OPEN: list[socket.socket] = []  # to be closed by who ends the worker
