@@ -3,10 +3,11 @@
 The hosts are simulated (tests/simulated): they answer at once, from a process of their own, over a socket each. So the
 figures are the operator's alone, without SSH: seconds, and of the command's process CPU, the most memory, bytes both
 ways. The exponent of growth is the slope of CPU less the smallest size's over the number of hosts, both logarithmic.
-The dials between the hosts are asked for and read as of real ones. Last, on real hosts of the lab (root, Linux): `exec`
-beside clush, and the CPU and memory with real logins.
+The dials between the hosts are asked for and read as of real ones. Last, on real hosts of the lab (root, Linux), with
+real logins: `exec` beside clush; then `up`, a run of one worker a host until all have begun, and `stop` with its proof.
 
     python benchmarks/bench_scale.py [SIZES [REAL]]     8,32,128,512,1000,5000 and 32: ten minutes on two quiet cores
+    python benchmarks/bench_scale.py - 128              real hosts alone
     python benchmarks/bench_scale.py 8,128,1000 0       no real hosts
 """
 
@@ -40,6 +41,7 @@ AIMS = {"up": 60.0, "exec": 10.0, "stop": 10.0}  # seconds on 1,000 hosts
 MOST_EXPONENT = 1.1
 COMMANDS = ("up", "exec", "status", "run", "status of the run", "stop")
 CLUSTERDDP = Path(sys.executable).with_name("clusterddp")
+BEGIN_PATIENCE = 300.0  # seconds
 NO_RUN = 1  # the exit code of `status` where there is none
 
 
@@ -109,45 +111,82 @@ def exponent(by_size: Mapping[int, Cost]) -> float:
     return slope
 
 
-def beside_clush(count: int, folder: Path) -> None:
-    """`exec` and clush on real hosts, each three times in turn; the least counts."""
+def on_real_hosts(count: int, folder: Path) -> None:
+    """Whole commands on so many hosts of the lab, which a wrong result ends."""
     with Lab(count) as lab:
-        names = ",".join(host.name for host in lab.hosts)
-        both = {
-            "exec": [str(CLUSTERDDP), "exec", "-i", str(lab.inventory), "--bare", "hostname"],
-            "clush": ["clush", "-f", str(count), "-o", f"-F {lab.folder / 'ssh_config'}", "-w", names, "hostname"],
+        beside_clush(lab, folder)
+        inventory = ("-i", str(lab.inventory))
+        commands = {
+            "up": ("up", str(lab.inventory)),
+            "run": ("run", *inventory, "--detach", "wait.py"),
+            "status of the run": ("status", *inventory, "--json"),
+            "stop": ("stop", *inventory),
         }
-        both = {name: argv for name, argv in both.items() if shutil.which(argv[0])}
-        found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in both}
-        for _ in range(4):  # the first warms everything
-            for name, argv in both.items():
-                found[name].append(timed(argv, folder))
-        for name, rounds in found.items():
-            seconds, cpu, memory = min(rounds[1:])
-            per_host = f"{cpu / count * 1000:.1f} ms a host"
-            print(
-                f"{name:18} {count:5} real   {seconds:7.2f} s, {cpu:6.2f} s of CPU ({per_host}), {memory / 1e6:4.0f} MB"
-            )
+        (folder / "wait.py").write_text("import signal\nprint('begun', flush=True)\nsignal.pause()\n")
+        for name, words in commands.items():
+            (seconds, cpu, memory), text = timed_with_output([str(CLUSTERDDP), *words], folder)
+            show_real(name, count, seconds, cpu, memory)
+            if name == "run":
+                print(f"{'all have begun':18} {count:5} real   {until_begun(count, inventory, folder):7.2f} s after it")
+            if name == "stop" and text.count("proved empty") != count:
+                sys.exit(f"stop proved {text.count('proved empty')} of {count} hosts empty:\n{text}")
 
 
-def timed(argv: list[str], folder: Path) -> tuple[float, float, int]:
-    """Seconds, seconds of CPU with all children, and the most memory of the process."""
+def until_begun(count: int, inventory: tuple[str, ...], folder: Path) -> float:
+    """Seconds until every worker has printed its line."""
+    began = time.monotonic()
+    while time.monotonic() - began < BEGIN_PATIENCE:
+        _, text = timed_with_output([str(CLUSTERDDP), "logs", *inventory], folder)
+        if text.count("] begun") == count:
+            return time.monotonic() - began
+    sys.exit(f"{text.count('] begun')} of {count} workers have begun after {BEGIN_PATIENCE:.0f} s")
+
+
+def beside_clush(lab: Lab, folder: Path) -> None:
+    """`exec` and clush on real hosts, each three times in turn; the least counts."""
+    count, names = len(lab.hosts), ",".join(host.name for host in lab.hosts)
+    both = {
+        "exec": [str(CLUSTERDDP), "exec", "-i", str(lab.inventory), "--bare", "hostname"],
+        "clush": ["clush", "-f", str(count), "-o", f"-F {lab.folder / 'ssh_config'}", "-w", names, "hostname"],
+    }
+    both = {name: argv for name, argv in both.items() if shutil.which(argv[0])}
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in both}
+    for _ in range(4):  # the first warms everything
+        for name, argv in both.items():
+            found[name].append(timed_with_output(argv, folder)[0])
+    for name, rounds in found.items():
+        show_real(name, count, *min(rounds[1:]))
+
+
+def show_real(name: str, count: int, seconds: float, cpu: float, memory: int) -> None:
+    """Print a line."""
+    per_host = f"{cpu / count * 1000:.1f} ms a host"
+    print(
+        f"{name:18} {count:5} real   {seconds:7.2f} s, {cpu:6.2f} s of CPU ({per_host}), {memory / 1e6:4.0f} MB",
+        flush=True,
+    )
+
+
+def timed_with_output(argv: list[str], folder: Path) -> tuple[tuple[float, float, int], str]:
+    """Seconds, seconds of CPU with all children, and the most memory of the process; and what it printed."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        text = out.read().decode()
         if process.returncode:
-            out.seek(0)
-            sys.exit(f"{argv}: {out.read().decode()}")
+            sys.exit(f"{argv}: {text}")
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, cpu, used.ru_maxrss * 1024
+    return (seconds, cpu, used.ru_maxrss * 1024), text
 
 
 def main() -> None:
     """Measure and print."""
-    sizes = [int(size) for size in sys.argv[1].split(",")] if sys.argv[1:] else [*SIZES]
+    given = sys.argv[1] if sys.argv[1:] else ",".join(map(str, SIZES))
+    sizes = [] if given == "-" else [int(size) for size in given.split(",")]
     real = int(sys.argv[2]) if sys.argv[2:] else 32
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -160,7 +199,7 @@ def main() -> None:
                     f"{command:18} CPU grows with the number of hosts to the {slope:.2f} (aim at most {MOST_EXPONENT})"
                 )
         if real:
-            beside_clush(real, folder)
+            on_real_hosts(real, folder)
 
 
 if __name__ == "__main__":
