@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed site site-links man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -127,6 +127,14 @@ test-installed: dist  ## unit tests against the wheel, installed
 	PYTHONPATH=build/installed:$(CURDIR) PYTHONSAFEPATH=1 $(BIN)/pytest --import-mode=importlib tests/unit \
 	  --ignore=tests/unit/remote --ignore=tests/unit/test_layers.py --ignore=tests/unit/test_docs.py --ignore=tests/unit/test_hints.py \
 	  --deselect=tests/unit/inventory/test_load.py::test_the_built_in_inventory_is_two_nodes_on_this_machine
+
+# A warning is an error: a link that leads nowhere, a page in no table of contents, a docstring that cannot be read.
+SITE := $(BIN)/python -m sphinx --quiet --fail-on-warning --conf-dir docs/site
+site: $(VENV)/.stamp  ## docs, examples and the API reference as pages with search, in build/site
+	$(SITE) --doctree-dir build/doctrees --builder html . build/site
+
+site-links: $(VENV)/.stamp  ## whether links to elsewhere answer; needs the internet
+	$(SITE) --builder linkcheck . build/site-links
 
 man: $(VENV)/.stamp  ## man pages of all commands, in build/man
 	$(BIN)/python -m tests.man_pages build/man

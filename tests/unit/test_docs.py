@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+import shlex
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -91,16 +92,97 @@ def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
     assert named - ALL_OPTIONS - FOREIGN - of_torchrun - of_examples == set()
 
 
+def spoken(text: str) -> list[str]:
+    """Inline code that is a command line of ours, or a command's name with an option; placeholders stand in it."""
+    inline = [code.replace("\\|", "|") for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", _FENCE.sub("", text))]
+    named = [f"clusterddp {code}" for code in inline if re.match(rf"({'|'.join(COMMANDS)}) --?[a-z]", code)]
+    return [*(code for code in inline if re.search(r"(^|\| )clusterddp ", code)), *named]
+
+
+def typed(text: str) -> list[str]:
+    """The command lines of ours that a terminal on the page shows."""
+    shown = "\n".join(body for name, body in _FENCE.findall(text) if name == "console")
+    return re.findall(r"^\$ (.*\bclusterddp .*)$", shown, re.MULTILINE)
+
+
+def commands_in(line: str) -> list[list[str]]:
+    """The words after `clusterddp` of each command in a line of a shell."""
+    split = shlex.shlex(re.sub(r" \d?>>? *\S+", "", line), posix=True, punctuation_chars="|;&()")
+    split.whitespace_split = True
+    commands: list[list[str]] = [[]]
+    for word in split:
+        if set(word) <= set("|;&()"):
+            commands.append([])
+        elif commands[-1] or not re.match(r"[A-Za-z_]+=", word):
+            commands[-1].append(word)
+    return [words[1:] for words in commands if words[:1] == ["clusterddp"] and words[1:]]
+
+
+def fault(words: list[str], *, complete: bool) -> str:
+    """What the program would say of a command's words, but for what depends on hosts and files; empty: nothing."""
+    name, *args = words
+    if words in (["COMMAND", "--help"], ["--help"], ["--version"]):
+        return ""
+    if name not in COMMANDS:
+        return "no such command"
+    asked = command(name)
+    context = click.Context(asked, info_name=name, **asked.context_settings)
+    try:
+        values, rest, _ = asked.make_parser(context).parse_args([*args])
+        for parameter in asked.params:
+            value = values.get(parameter.name or "")
+            if isinstance(parameter.type, click.Choice) and isinstance(value, str):
+                parameter.type.convert(value, parameter, context)
+            if complete and parameter.required and parameter.value_is_missing(value):
+                return f"{parameter.name} is missing"
+    except click.BadOptionUsage as error:  # an option that is spoken of has no value
+        return "" if error.option_name == args[-1] and not complete else error.format_message()
+    except click.UsageError as error:
+        return error.format_message()
+    return f"{rest} is too much" if rest and not context.allow_extra_args else ""
+
+
+def faults(line: str, *, complete: bool) -> list[str]:
+    said = [fault(words, complete=complete) for words in commands_in(line)]
+    return [f"{line}: {one}" for one in said if one]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_no_page_names_a_command_that_does_not_exist(page: Path) -> None:
-    spoken = re.findall(r"(?:`|^\$ |^    )clusterddp ([a-z]+)", text_of(page), re.MULTILINE)
-    assert set(spoken) <= set(COMMANDS)
+def test_every_command_line_on_a_page_is_one_that_the_program_takes(page: Path) -> None:
+    text = text_of(page)
+    said = [fault for line in spoken(text) for fault in faults(line, complete=False)]
+    assert [*said, *(fault for line in typed(text) for fault in faults(line, complete=True))] == []
 
 
-def test_every_command_is_linked_from_the_readme() -> None:
-    links = set(re.findall(r"\]\(docs/([\w-]+)\.md\)", text_of(ROOT / "README.md")))
-    assert links == {page.stem for page in ROOT.glob("docs/*.md")}
-    assert set(COMMANDS) <= links
+def test_pages_have_command_lines_to_check() -> None:
+    text = "".join(map(text_of, PAGES))
+    assert len(spoken(text)) > 150
+    assert len(typed(text)) > 60
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("clusterddp run --nonodes 2 train.py", "No such option"),
+        ("clusterddp stpo night", "no such command"),
+        ("clusterddp run --rdzv-backend etcd train.py", "'etcd' is not one of"),
+        ("id=$(clusterddp signal --limit gpu00 night)", "signal is missing"),
+        ("clusterddp shell gpu00 gpu01", "too much"),
+        ("cat x | clusterddp logs --tail", "requires an argument"),
+        ("K=1 clusterddp runs --oldest | head --nonsense", "No such option"),
+        ("fab -H gpu00 clusterddp exec --no", ""),
+        ("clusterddp runs --last 3 2>/dev/null | head --nonsense", ""),
+    ],
+)
+def test_a_line_that_the_program_does_not_take_is_found(line: str, said: str) -> None:
+    assert [line] * bool(said) == [one.partition(": ")[0] for one in faults(line, complete=True) if said in one]
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    links = re.findall(r"\]\(([\w-]+)\.md\)", text_of(ROOT / "docs/README.md"))
+    assert sorted(links) == sorted(page.stem for page in ROOT.glob("docs/*.md") if page.stem != "README")
+    assert set(COMMANDS) <= set(links)
+    assert "](docs/README.md)" in text_of(ROOT / "README.md")
 
 
 def anchors(page: Path) -> set[str]:
