@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
+from tests.lean import training_python  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +139,8 @@ def main() -> None:
     """Measure and print."""
     given = [int(word) for word in sys.argv[1:]]
     rounds, count, faults, computing = (*given, *(20, 32, 5, 8)[len(given) :])
-    with tempfile.TemporaryDirectory() as name, Lab(count) as lab, busy(computing):
+    python = {"clusterddp_python": training_python()}  # whole enough for the doctor's rehearsal
+    with tempfile.TemporaryDirectory() as name, Lab(count, variables=python) as lab, busy(computing):
         project = Path(name)
         (project / "train.py").write_text("print(1)\n")
         healthy(lab, project, rounds)

@@ -1,7 +1,7 @@
 """`python -m tests.screens FOLDER [SCENE…]`: commands at a real terminal (tmux) on the lab, as pictures.
 
-They are of 80 and of 40 columns. A picture holds what the terminal shows after the command, with its colours; nothing
-in it is written by hand. Root, Linux, tmux and ansible-core are needed.
+They are of 80 and of 40 columns, the README's of 100. A picture holds what the terminal shows after the command, with
+its colours; nothing in it is written by hand. Root, Linux, tmux and ansible-core are needed.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ class Scene:
     Attributes:
         name: Of its pictures.
         words: What is typed after ``$ clusterddp``.
+        before: Commands that are typed, and shown, before it.
+        hosts: How many the lab has.
+        widths: Of its pictures, in columns.
         answers: What is typed, each after what it then shows.
         until: What it shows before Ctrl-C ends it.
         script: Of a run on three hosts that it is about.
@@ -49,6 +52,9 @@ class Scene:
 
     name: str
     words: str
+    before: tuple[str, ...] = ()
+    hosts: int = 8
+    widths: tuple[int, ...] = WIDTHS
     answers: tuple[tuple[str, str], ...] = ()
     until: str = ""
     script: str = ""
@@ -82,7 +88,43 @@ def step(batch):
 dist.init_process_group("gloo")
 step(torch.ones(8) if dist.get_rank() == 1 else torch.arange(8.0))
 """
+# Somebody's first: a shard of rank 2's data is damaged.
+TRAIN = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+def loss_of(batch):
+    loss = model(batch).pow(2).mean()
+    if loss.isnan():
+        raise ValueError(f"NaN in the loss of {shard}")
+    return loss
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = DistributedDataParallel(torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+shard = f"{sys.argv[1]}-{dist.get_rank()}.bin"
+for step in range(3):
+    batch = torch.randn(32, 8)
+    if shard == "night-2.bin" and step == 1:
+        batch[7] = torch.nan
+    loss = loss_of(batch)
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        print(f"step {step} loss {loss.item():.3f}", flush=True)
+dist.destroy_process_group()
+""".lstrip()
 SCENES = (
+    Scene(
+        name="first",
+        before=("up inventory.yaml", "run train.py day"),
+        words="run train.py night",
+        hosts=3,
+        widths=(100,),
+    ),
     Scene(name="up", words="up inventory.yaml"),  # the project remembers it; then a host's /dev/shm shrinks
     Scene(name="exec-gather", words="exec --gather -- df -h --output=target,size /dev/shm"),
     Scene(name="doctor-fix", words="doctor --only shm --fix -- -u root", answers=(("run them? [y/N]: ", "y"),)),
@@ -118,13 +160,14 @@ class Terminal:
         wait_until("the prompt", lambda: "$" in self._shown())
 
     def run(self, scene: Scene) -> str:
-        """Type a command and wait for its end; what is on the terminal then, with its colours."""
-        command(*self._tmux, "send-keys", "-l", f"clusterddp {scene.words}")
-        command(*self._tmux, "send-keys", "Enter")
+        """Type a scene's commands and wait for the end of each; what is on the terminal then, with its colours."""
+        for words in scene.before:
+            self._type(f"clusterddp {words}")
+            self._wait_for_prompt()
+        self._type(f"clusterddp {scene.words}")
         for asked, answer in scene.answers:
             self._wait_for(asked.strip())
-            command(*self._tmux, "send-keys", "-l", answer)
-            command(*self._tmux, "send-keys", "Enter")
+            self._type(answer)
         if scene.until:
             self._wait_for(scene.until)
             command(*self._tmux, "send-keys", "C-c")
@@ -134,6 +177,10 @@ class Terminal:
     def close(self) -> None:
         """End the shell and tmux."""
         command(*self._tmux, "kill-server", check=False)
+
+    def _type(self, line: str) -> None:
+        command(*self._tmux, "send-keys", "-l", line)
+        command(*self._tmux, "send-keys", "Enter")
 
     def _shown(self, *options: str) -> str:
         return command(*self._tmux, "capture-pane", "-p", *options, "-S", "-")
@@ -147,7 +194,8 @@ class Terminal:
 
 def picture(text: str, title: str, name: str, columns: int) -> str:
     """An SVG of what a terminal shows. It loads nothing, so a page that holds it shows it with its own font."""
-    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    # A column more, for emoji that tmux takes for one column wide.
+    console = Console(record=True, width=columns + 1, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(text), soft_wrap=True)
     drawn = console.export_svg(title=title, unique_id=name)
     return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
@@ -183,13 +231,21 @@ def running(project: Path, scene: Scene) -> Iterator[None]:
         at_home(project.parent, "stop", "--grace", "0", run)
 
 
-def shots(columns: int, wanted: Container[str]) -> Iterator[tuple[str, str]]:
-    """The wanted scenes in a window of that many columns, on hosts of their own: each one's name and picture."""
+def shots(columns: int, hosts: int, wanted: Container[str]) -> Iterator[tuple[str, str]]:
+    """The wanted scenes of so many hosts, of their own, in a window of that width: each one's name and picture."""
+    scenes = [
+        scene
+        for scene in SCENES
+        if scene.hosts == hosts and columns in scene.widths and (scene.name in wanted or scene.name == "up")
+    ]
+    if not any(scene.name in wanted for scene in scenes):
+        return
     more = {"all": {"ansible_python_interpreter": "/usr/bin/python3"}}
-    with Lab(8, variables=WHOLE_TORCH) as lab, home() as folder:
+    with Lab(hosts, variables=WHOLE_TORCH) as lab, home() as folder:
         lab.let_root_in()
         lab.write_inventory(folder / "train" / "inventory.yaml", more=more)
-        for scene in (scene for scene in SCENES if scene.name in wanted or scene.name == "up"):
+        (folder / "train" / "train.py").write_text(TRAIN)
+        for scene in scenes:
             with running(folder / "train", scene), contextlib.closing(Terminal(folder, columns)) as terminal:
                 shown = terminal.run(scene)
             if found := re.search(rf"({re.escape(str(folder))}|{re.escape(str(lab.folder))})\S*", shown):
@@ -206,9 +262,10 @@ def main() -> None:
     """Make all pictures, or those of the scenes that are named."""
     target, wanted = Path(sys.argv[1]), sys.argv[2:] or [scene.name for scene in SCENES]
     target.mkdir(parents=True, exist_ok=True)
-    for columns in WIDTHS:
-        for name, drawn in shots(columns, wanted):
-            (target / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    for columns in sorted({width for scene in SCENES for width in scene.widths}):
+        for hosts in sorted({scene.hosts for scene in SCENES}):
+            for name, drawn in shots(columns, hosts, wanted):
+                (target / f"{name}.svg").write_text(drawn, encoding="utf-8")
 
 
 if __name__ == "__main__":

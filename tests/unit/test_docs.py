@@ -204,7 +204,7 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
 
 def test_every_scene_has_its_pictures_and_they_load_nothing_from_elsewhere() -> None:
     pictures = {path.stem: path.read_text(encoding="utf-8") for path in ROOT.glob("docs/screens/*.svg")}
-    assert set(pictures) == {f"{scene.name}-{width}" for scene in screens.SCENES for width in screens.WIDTHS}
+    assert set(pictures) == {f"{scene.name}-{width}" for scene in screens.SCENES for width in scene.widths}
     assert [name for name, text in pictures.items() if re.search(r"url\((?!#)|href=|@import", text)] == []
 
 
