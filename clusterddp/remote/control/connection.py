@@ -88,6 +88,7 @@ class PeerConnection:
         self.unsent = bytearray()  # queued by ``send``
         self.began = self.received_at = boot_clock()
         self.sent_at = self.sent_tcp_at = NEVER  # when we last sent a heartbeat: by any means, and over this connection
+        self.majority_at = NEVER  # when the other side last said that it leads a majority
         self.echoes = Echoes()
         self.datagrams = False  # whether a datagram ever came from the other side
         self.is_question = False  # whether we only ask if the other side's part has ended

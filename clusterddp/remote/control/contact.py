@@ -5,13 +5,15 @@ its sender has received on this connection. A number that is echoed proves conta
 that was delayed in a socket, a network or a stopped process looks newer than it is. What a node may do depends on these
 proofs alone:
 
-    a leader    was in contact when the newest echoed heartbeats of more than half of the nodes were sent
+    a leader    was in contact when the newest echoed heartbeats of more than half of the nodes were sent; only those
+                count in which it said that it has a majority
     a follower  was in contact when its newest echoed heartbeat was sent, less the age of its leader's own contact
 
 A node without contact for the fence's limit ends its part (supervisor/fence.py). A leader counts a node as lost only
 when that time is certainly over. It counts from the last message it received from the node or, if that is later, from
 the last time at which any other leader can have told the node of a majority (``elsewhere``). Two majorities have a node
-in common, and a follower reports when it last heard from another leader: no other leader has proved contact later.
+in common, and a follower reports when another leader last told it of a majority: no other leader has proved contact
+later. So those who followed a leader without a majority for a moment, in the search for one, delay nothing.
 
 Times are of this host's boot clock; hosts exchange ages only.
 """
@@ -33,10 +35,10 @@ class Echoes:
         self.proved = NEVER  # when we sent the newest heartbeat that has been echoed
         self._sent: Deque[Tuple[int, float]] = deque(maxlen=MAX_SENT)
 
-    def record_sent(self, now: float) -> int:
-        """Record that a heartbeat is sent now and return its number."""
+    def record_sent(self, now: float, *, proves: bool = True) -> int:
+        """Record that a heartbeat is sent now and return its number; unless it ``proves``, its echo is no proof."""
         self.number += 1
-        self._sent.append((self.number, now))
+        self._sent.append((self.number, now if proves else NEVER))
         return self.number
 
     def record_received(self, number: int, echo: int) -> bool:
@@ -44,8 +46,10 @@ class Echoes:
         if number <= self.received:
             return False
         self.received = number
+        sent_at = NEVER
         while self._sent and self._sent[0][0] <= echo:
-            self.proved = self._sent.popleft()[1]
+            sent_at = self._sent.popleft()[1]  # of the newest one: earlier ones may not have arrived
+        self.proved = max(self.proved, sent_at)
         return True
 
 
@@ -55,7 +59,7 @@ class Contact:
     def __init__(self) -> None:
         self.proved = NEVER  # the latest time at which this node was certainly in contact with a majority
         self.elsewhere = NEVER  # no other leader was in contact with a majority later than this
-        self.left = NEVER  # when we last followed another leader, or last led a majority
+        self.left = NEVER  # when another leader last told us of a majority, or we last led one
 
     def follow(self, proved: float, age: float) -> None:
         """Record that our leader echoed a heartbeat sent at ``proved``; ``age``: seconds since its own contact."""
@@ -72,13 +76,13 @@ class Contact:
             self.proved = max(self.proved, times[count // 2])
 
     def note_elsewhere(self, now: float, age: float) -> None:
-        """Record that a follower last heard from another leader ``age`` seconds ago."""
+        """Record that another leader last told a follower of a majority ``age`` seconds ago."""
         self.elsewhere = max(self.elsewhere, now - age)
 
-    def leave(self, received_at: float) -> None:
-        """Record when the leader we leave was last heard or, if we led, when we last had a majority."""
-        self.left = max(self.left, received_at)
-        self.elsewhere = max(self.elsewhere, received_at)
+    def leave(self, time: float) -> None:
+        """Record when the leader we leave last told us of a majority or, if we led, when we last had one."""
+        self.left = max(self.left, time)
+        self.elsewhere = max(self.elsewhere, time)
 
 
 def age(now: float, time: float) -> float:

@@ -86,8 +86,10 @@ class Heartbeats:
             self.contact.note_elsewhere(now, heartbeat.age)
             if now - self.contact.proved > 2 * HEARTBEAT_INTERVAL:  # this heartbeat may prove it again
                 self._count_majority(now)
-            return Heartbeat(self.majority, echoes.record_sent(now), echoes.received, age(now, self.contact.proved))
+            number = echoes.record_sent(now, proves=self.majority)
+            return Heartbeat(self.majority, number, echoes.received, age(now, self.contact.proved))
         if new and heartbeat.majority:
+            link.majority_at = now
             self.contact.follow(link.echoes.proved, heartbeat.age)
         if new and link.echoes.number < INITIAL_HEARTBEATS:
             link.sent_at = link.sent_tcp_at = NEVER

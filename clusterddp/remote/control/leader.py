@@ -2,7 +2,8 @@
 
 A node's member index (``member``) is its number in the run's first plan, spares last; it never changes. The first node
 leads. When it is lost, the next in order leads if it reaches a majority of the nodes. A leader that reaches fewer
-continues to lead those it reaches (an order to stop needs no majority) and looks for the others.
+continues to lead those it reaches (an order to stop needs no majority) and looks for the others. Of two such leaders
+the one that comes first in that order leads both.
 
 Whatever a peer sends, before the proof or after it, ends its own connection at most. An unproven connection has one
 deadline for its whole proof; where there are too many the oldest is dropped, first those of the same address.
@@ -20,33 +21,27 @@ from ..system.clock import boot_clock
 from .connection import Address, Frame, PeerConnection, ProtocolError, Secret
 from .control_events import Event, Lost, MemberJoined, MessageReceived, NodeDone
 from .heartbeats import Heartbeats
-from .look_messages import LookPart, LookRequest, StallNotice
 from .messages import (
+    FROM_LEADER,
+    TO_LEADER,
     Accept,
     AttemptDecision,
     Call,
-    Confirmation,
-    Confirmed,
-    EndMessage,
     EndOrder,
     Heartbeat,
     Hello,
     Message,
     PartEnded,
     Redirect,
-    StatusMessage,
-    StatusTable,
-    VerdictPart,
 )  # fmt: skip
 
-FROM_LEADER = (StatusTable, VerdictPart, Confirmed, LookRequest, StallNotice)
-TO_LEADER = (StatusMessage, EndMessage, Confirmation, LookPart)
 SILENCE_TIMEOUT = 2.5  # seconds without a message after which a connection is dropped
 SILENCE_TIMEOUT_TCP = 5.0  # the same where no datagram gets through: a lost segment delays those behind it
 CONTACT_VALID = 3.0  # seconds after the last contact with a majority in which a leader may make decisions
 ASK_INTERVAL = 1.0  # seconds between questions to the nodes that a leader misses
 RETRY_INTERVAL = 0.5  # seconds between attempts to connect
 LEADER_TIMEOUT = 1.0  # seconds without a leader, or without a majority, after which other nodes are called
+SUCCESSION_TIME = 4.0  # seconds after the loss of a leader in which its followers take the next in order for it
 CONNECT_TIMEOUT = 2.0  # seconds for a connection and its proofs
 MAX_UNPROVEN = 64  # unproven connections allowed, plus one for each node
 MAX_UNPROVEN_OF_ADDRESS = 16  # unproven connections from one address
@@ -78,6 +73,8 @@ class Control:
         self.last_called = secret.member  # the member index called last when we looked for other nodes
         # ``searching_since``: when the present search for a leader began; ``began``: when all addresses were known.
         self.searching_since = self.began = boot_clock()
+        self.lost_leader: Optional[int] = None  # while a lost leader's successor is looked for: its member index
+        self.lost_at = 0.0
         self.heartbeats = Heartbeats(self.links, self._send, selector, listener)
         self.contact = self.heartbeats.contact
         self.to_ask: Set[int] = set()  # member indexes to ask whether their part has ended
@@ -140,14 +137,15 @@ class Control:
         for link in list(self.links):
             silence = SILENCE_TIMEOUT if link.datagrams else SILENCE_TIMEOUT_TCP
             if (now - link.began > CONNECT_TIMEOUT) if link.member is None else (now - link.received_at > silence):
-                if link is self._upstream():  # it has been silent for long: half of LEADER_TIMEOUT is used up
-                    self.searching_since = now - LEADER_TIMEOUT / 2
+                was_leader = link is self._upstream()
                 self._drop(link)
+                if was_leader:  # it has been silent for long: half of LEADER_TIMEOUT is used up
+                    self.searching_since = now - LEADER_TIMEOUT / 2
         self.heartbeats.turn(now, self._upstream(), settled=self.settled)
         if not self.listening and now >= self.listen_at:
             self._listen()
         if self.settled:
-            self.searching_since = now
+            self.searching_since, self.lost_leader = now, None
             self._ask(now)
         elif self.addresses and not self.closed and not self._upstream():
             self._search(now)
@@ -198,6 +196,15 @@ class Control:
             reachable = {self.member, *self.connected, *(link.target for link in self._open_calls())}
             self._call_next([member for member in range(len(self.addresses)) if member not in reachable], now)
 
+    def _is_before_us(self, member: int) -> bool:
+        """Whether a node comes before this one in the order in which nodes become leaders.
+
+        It begins behind the lost leader, as ``_search`` does; after ``SUCCESSION_TIME`` with the first node.
+        """
+        lost = self.lost_leader if boot_clock() - self.lost_at < SUCCESSION_TIME else None
+        first, count = 0 if lost is None else lost + 1, max(len(self.addresses), member + 1, self.member + 1)
+        return (member - first) % count < (self.member - first) % count
+
     def _open_calls(self) -> List[PeerConnection]:
         """Return the connections that we opened and that are not proved yet."""
         return [link for link in self.links if link.target is not None and link.member is None]
@@ -238,6 +245,8 @@ class Control:
             if message.member >= len(self.addresses):
                 raise ProtocolError("there is no member %d" % message.member)
             self._drop(link)
+            if message.member == self.lost_leader and boot_clock() - self.lost_at < LEADER_TIMEOUT:
+                return  # it has not noticed the loss yet, and is called again
             if message.member != self.leader:
                 self._follow(message.member)
         elif isinstance(message, Accept):
@@ -271,7 +280,7 @@ class Control:
             raise ProtocolError("there is no member %d" % member)
         for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
-        if self._upstream() or (member < self.member and not self.majority):
+        if self._upstream() or (not self.majority and self._is_before_us(member)):
             if not self._upstream() and member != self.leader:
                 self._follow(member)
                 self.called_at = 0.0  # at once
@@ -378,7 +387,9 @@ class Control:
             return
         link.dropped = True
         if link.target is not None and link.member is not None:
-            self.contact.leave(link.received_at)
+            self.contact.leave(link.majority_at)
+            self.lost_leader, self.lost_at = link.member, boot_clock()
+            self.searching_since = self.lost_at
         self.links.remove(link)
         self.selector.unregister(link.socket)
         link.socket.close()

@@ -148,7 +148,7 @@ class Heartbeat(NamedTuple):
     majority: bool = field(Fields.flag)  # whether the sender knows of a leader with a majority
     number: int = field(COUNT)
     echo: int = field(COUNT)  # the newest number that the sender received
-    # a leader's: seconds since its last contact with a majority; a follower's: since it last heard from another leader
+    # a leader's: seconds since its last contact with a majority; a follower's: since another leader told it of one
     age: float = field(Fields.real)
 
 
@@ -267,6 +267,9 @@ Message = Union[
     LookPart,
     StallNotice,
 ]
+
+FROM_LEADER = (StatusTable, VerdictPart, Confirmed, LookRequest, StallNotice)
+TO_LEADER = (StatusMessage, EndMessage, Confirmation, LookPart)
 
 _KINDS: Dict[str, Type[Message]] = {
     kind.__name__: kind

@@ -57,3 +57,14 @@ def test_no_other_lead_had_contact_later_than_any_of_ours_heard_it() -> None:
     contact.note_elsewhere(51.0, 40.0)
     assert (contact.elsewhere, contact.left) == (40.0, 30.0)
     assert age(50.0, NEVER) > 1e5
+
+
+def test_what_a_lead_sends_without_a_majority_proves_none_when_it_comes_back() -> None:
+    echoes = Echoes()
+    echoes.record_sent(10.0)
+    echoes.record_sent(11.0, proves=False)
+    assert echoes.record_received(1, 2)  # the first may not have arrived
+    assert echoes.proved == NEVER
+    echoes.record_sent(12.0)
+    assert echoes.record_received(2, 3)
+    assert echoes.proved == 12.0

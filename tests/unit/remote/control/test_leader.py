@@ -16,6 +16,7 @@ import pytest
 
 from clusterddp.remote.control import heartbeats, leader
 from clusterddp.remote.control.connection import Secret
+from clusterddp.remote.control.contact import NEVER
 from clusterddp.remote.control.control_events import Event, Lost, MemberJoined, MessageReceived
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.messages import EndOrder, Message
@@ -152,6 +153,26 @@ def test_without_a_majority_nobody_is_settled_but_orders_still_reach_whom_they_c
     assert [(node.leading, node.settled) for node in star.nodes.values()] == [(True, False), (False, False)]
     star.nodes[4].send(STOP)
     star.until(lambda: star.said(3))
+
+
+def test_who_followed_a_lead_without_a_majority_tells_the_next_one_of_no_contact_there(
+    stars: Callable[[int], Star],
+) -> None:
+    star = stars(5)
+    lead, other = star.node(0), star.node(1)
+    star.until(lambda: other.connected and other.links[0].echoes.proved > NEVER)
+    assert not lead.majority
+    star.loses(0)
+    star.until(lambda: not other.connected)
+    assert (other.contact.left, other.contact.elsewhere) == (NEVER, NEVER)
+
+
+def test_who_followed_a_lead_with_a_majority_tells_the_next_one_when_it_heard_of_it(star: Star) -> None:
+    other = star.node(1)
+    star.until(lambda: other.contact.proved > NEVER)
+    star.loses(0)
+    star.until(lambda: not other.connected)
+    assert other.contact.proved <= other.contact.left == other.contact.elsewhere
 
 
 def test_two_parts_of_a_run_come_together_again_under_one_lead(stars: Callable[[int], Star]) -> None:

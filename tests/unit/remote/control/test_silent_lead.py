@@ -144,6 +144,21 @@ def test_survivors_of_a_lead_are_in_contact_again_before_a_fence_ends_one(
         assert hosts.longest < LIMITS_RELAUNCH.fence, f"seed {seed}"
 
 
+@pytest.mark.parametrize("held_up", [(0.0, 0.0), HELD_UP], ids=["quiet", "busy"])
+def test_they_agree_on_the_next_in_order_where_others_come_before_the_lost_lead(
+    held_up: tuple[float, float], started: Callable[..., Hosts]
+) -> None:
+    for seed in range(8):
+        hosts = started(5, seed, held_up)
+        hosts.run(LIMITS_RELAUNCH.lost, off=(0,))
+        hosts.run(STEADY)
+        assert [(node.leader, node.settled) for node in hosts.nodes] == [(1, True)] * 5
+        hosts.longest = 0.0
+        hosts.run(LIMITS_RELAUNCH.lost, off=(1,))
+        assert {(node.leader, node.settled) for node in hosts.nodes if node.member != 1} == {(2, True)}, f"seed {seed}"
+        assert hosts.longest < LIMITS_RELAUNCH.fence, f"seed {seed}"
+
+
 def test_so_they_are_where_no_datagram_gets_through(
     started: Callable[..., Hosts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
