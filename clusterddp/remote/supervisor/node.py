@@ -343,10 +343,14 @@ class Supervisor(NodeParts):
     def _turn(self) -> None:
         """Do run control's work, and then renew the lease: if run control fails or hangs, the lease expires."""
         self.control.turn()
+        is_faster = self.conditions.heed_datagrams()
         ending = self.shutdown.order or self.children.agent_exit is not None
         lease = self.conditions.lease(None if ending else self.children.agent)
         self.fence.renew(lease)
         self.children.inform_agent(self.conditions.participants(lease))
+        status = self.membership.statuses.get(self.member)
+        if is_faster and status:
+            self.membership.publish(status._replace(slow=False))
 
     def _turn_membership(self) -> None:
         self.membership.note_operator_contact(self.inbox.lease)

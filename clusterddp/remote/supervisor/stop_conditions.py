@@ -9,7 +9,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 from ..control.leader import Control
 from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
-from ..rendezvous.participants import Participants
+from ..rendezvous.participants import AGENT_DELAY, Participants
 from ..shared.run.plan import NodePlan
 from ..shared.verdict.failures import BY_ANOTHER_COMMAND, LEASE, STALLED, TIME_LIMIT, ended_by_manager
 from ..spool.attention import is_attended
@@ -33,6 +33,15 @@ class Limits(NamedTuple):
     behind: float  # a node within reach that does not begin the attempt counts as lost
     excluded: float  # the others of an elastic job go on without a node out of reach, until it is back
 
+    @property
+    def fenced(self) -> float:
+        """A node out of reach has begun to end its own part, if it has a fence: its attempt cannot go on any more.
+
+        Whoever is back by then finds its agent told to end. So the others end their parts from then on, while they wait
+        until the node is lost.
+        """
+        return min(self.lost, self.fence + FENCE_MARGIN + AGENT_DELAY)
+
 
 AGENT_END_TIMEOUT = 5.0  # seconds that a host that joined gives its agent to end by itself once the others have left
 # A cable that is unplugged for half a minute ends nothing.
@@ -51,7 +60,7 @@ class StopConditions:
     def __init__(self, control: Control, membership: Membership, fence: FencePipe, plan: NodePlan) -> None:
         self.control, self.membership, self.fence = control, membership, fence
         self.has_begun = False  # whether this node has begun its part of an attempt
-        self.slow = False  # whether heartbeats went over TCP alone when the attempt began
+        self.slow = False  # whether heartbeats went over TCP alone when the attempt began, and have since
         self.limits = LIMITS_RELAUNCH if plan.settings.relaunch else LIMITS
         self.decided_at: Optional[float] = None  # boot clock time when we learned of the attempt; None: the first
         self.ready = False  # whether all nodes are ready
@@ -118,6 +127,16 @@ class StopConditions:
 
     # Ends of the attempt
 
+    def heed_datagrams(self) -> bool:
+        """Whether this node is not slow after all, though it was when the attempt began; its lease is shorter then.
+
+        On a connection that is new no datagram has come yet. The others must not hear of it before fence and agent have
+        the shorter lease.
+        """
+        is_faster = self.slow and bool(self.control.connected) and not self.control.slow
+        self.slow = self.slow and not is_faster
+        return is_faster
+
     def _store_gone(self) -> Optional[EndOrder]:
         """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
         if self.children.store_died:
@@ -144,7 +163,7 @@ class StopConditions:
         The loss of the node with the store always does: without it no agent restarts anything.
         """
         now = boot_clock()
-        lost = self._fatal(self.membership.lost(now, self.limits.lost))
+        lost = self._fatal(self.membership.lost(now, self.limits.fenced))
         behind = self._fatal(self.membership.behind(now, self.limits.behind)) if self.control.leading else ""
         host = self.membership.names[self.membership.member]
         ended = self._fatal(sorted(self.membership.ended))

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.control.membership import TCP_ONLY_MARGIN
 from clusterddp.remote.control.messages import NodeState, NodeStatus
+from clusterddp.remote.rendezvous.participants import AGENT_DELAY
 from clusterddp.remote.shared.verdict.failures import TIME_LIMIT
 from clusterddp.remote.spool.attention import attention
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH, StopConditions
+from clusterddp.remote.supervisor.stop_conditions import FENCE_MARGIN, LIMITS, LIMITS_RELAUNCH, StopConditions
 from tests.unit.plan_made import PLAN, changed
 
 if TYPE_CHECKING:
@@ -62,6 +64,42 @@ def test_a_store_that_dies_on_this_node_ends_the_attempt_at_once() -> None:
     order = conditions(None, died=True).ending_attempt["store"]()
     assert order
     assert (order.reason, order.grace) == ("the rendezvous store died: killed", 0.0)
+
+
+def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begins_anew_when_it_is_lost() -> None:
+    asked: list[float] = []
+
+    def lost(_: float, limit: float) -> list[int]:
+        asked.append(limit)
+        return [0]
+
+    one = conditions(None)
+    one.control = SimpleNamespace(leading=True, settled=True)  # type: ignore[assignment]
+    vars(one.membership).update(member=1, ended=set(), behind=lambda *_: [], lost=lost)
+    order = one.ending_attempt["lost nodes"]()
+    assert order
+    assert (order.reason, order.attempt) == ("gpu00 was lost", 1)
+    (limit,) = asked
+    agent_acts = LIMITS_RELAUNCH.fence + FENCE_MARGIN + AGENT_DELAY
+    assert agent_acts <= limit < agent_acts + LIMITS_RELAUNCH.grace < LIMITS_RELAUNCH.lost
+    assert LIMITS.fenced == LIMITS.lost  # without relaunches the fence acts later
+
+
+@pytest.mark.parametrize(
+    ("slow", "control_slow", "connected", "is_faster"),
+    [(True, False, {0}, True), (True, True, {0}, False), (True, False, set(), False), (False, False, {0}, False)],
+    ids=["datagrams come by now", "none comes", "nobody is there", "it was never slow"],
+)
+def test_a_node_whose_datagrams_get_through_after_all_has_the_shorter_lease(
+    *, slow: bool, control_slow: bool, connected: set[int], is_faster: bool
+) -> None:
+    one = conditions(None)
+    one.control = SimpleNamespace(slow=control_slow, connected=connected)  # type: ignore[assignment]
+    one.slow = slow
+    before = one._fence_limit()
+    assert one.heed_datagrams() == is_faster
+    assert one._fence_limit() == before - (TCP_ONLY_MARGIN if is_faster else 0)
+    assert not one.heed_datagrams()
 
 
 def test_the_time_limit_waits_until_nobody_is_attached_to_a_rank(tmp_path: Path) -> None:
