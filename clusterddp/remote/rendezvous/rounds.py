@@ -145,11 +145,12 @@ class Rounds:
                     return world
             elif self.is_left_out(number, world):
                 self.wait_while(lambda: self.is_left_out(number, world), deadline)  # noqa: B023 - called at once
-                number = self.newest_round()
+                number, deadline = self.newest_round(), self.now() + self.job.join_timeout
                 continue
             elif len(world.nodes) >= self.job.max_nodes:  # no room for us now
                 self.sleep(self.job.pause)
-                number = self.newest_round()
+                # Whoever waits for room for hours has the same time for the next round as all others.
+                number, deadline = self.newest_round(), self.now() + self.job.join_timeout
                 continue
             number = self.raise_round(number)
 

@@ -22,6 +22,7 @@ MANY = 200
 LEASE = 6.0  # seconds after which an agent whose supervisor is silent ends, and others begin without it 1.5 s later
 OVER = "the job is over"
 SETTLED = 120.0  # seconds after the last event
+JOIN_TIMEOUT = 60.0
 
 
 class Memory(dict[str, bytes]):
@@ -95,7 +96,7 @@ class Agent:
 class Scene:
     """The agents of an elastic job, and run control, which knows who is there."""
 
-    def __init__(self, seed: int, count: int = COUNT, store: Memory | None = None) -> None:
+    def __init__(self, seed: int, count: int = COUNT, store: Memory | None = None, most: int | None = None) -> None:
         self.chance, self.now, self.store = random.Random(seed), 0.0, Memory() if store is None else store
         self.done = threading.Semaphore(0)
         self.error: BaseException | None = None  # what has ended an agent's thread
@@ -103,11 +104,13 @@ class Scene:
         self.epoch, self.part = 0, set(range(count))
         self.started: list[tuple[int, int, World]] = []
         self.agents = [Agent(node) for node in range(count)]
+        self.most = most or count  # nodes that may take part; the agents above them wait
         for agent in self.agents:
             self.begin(agent, count)
 
     def begin(self, agent: Agent, count: int) -> None:
-        job = Slow(agent.node, tuple(f"gpu0{node}" for node in range(count)), LEAST, count, join_timeout=60.0)
+        names = tuple(f"gpu0{node}" for node in range(count))
+        job = Slow(agent.node, names, LEAST, self.most, join_timeout=JOIN_TIMEOUT)
         agent.rounds = Rounds(
             self.store,
             job,
@@ -210,8 +213,9 @@ class Scene:
     def holds(self) -> None:
         """All who take part work in one round, of just them; nobody else works; and that stays so."""
         working = {agent.node: agent.works for agent in self.agents if agent.works}
-        assert set(working) == self.part, [agent.failed for agent in self.agents]
-        assert {world.nodes for _, world in working.values()} == {tuple(sorted(self.part))}
+        assert set(working) <= self.part, [agent.failed for agent in self.agents]
+        assert len(working) == min(len(self.part), self.most), [agent.failed for agent in self.agents]
+        assert {world.nodes for _, world in working.values()} == {tuple(sorted(working))}
         assert len({number for number, _ in working.values()}) == 1
         by_number: dict[int, set[World]] = {}
         for _, number, world in self.started:
@@ -248,6 +252,23 @@ def test_whatever_comes_and_goes_all_who_take_part_are_together_in_the_end() -> 
         assert scene.part == set(range(COUNT)) - {killed}, seed
         scene.holds()
         scene.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_agents_above_those_that_may_take_part_replace_fifty_nodes_in_turn_each_of_which_comes_back(seed: int) -> None:
+    scene = Scene(seed, COUNT + 2, most=COUNT)
+    scene.run(2 * JOIN_TIMEOUT)
+    for _ in range(50):
+        scene.run(scene.chance.choice((1.0, 10.0, 2 * JOIN_TIMEOUT)))
+        lost = scene.chance.choice([agent.node for agent in scene.agents if agent.works])
+        scene.silence(lost, lease=False)
+        scene.at(scene.chance.uniform(8, 30), lambda: scene.come_back(lost))  # noqa: B023
+        scene.run(60.0)
+        assert not [agent.failed for agent in scene.agents if agent.over]
+        assert len([agent for agent in scene.agents if agent.works]) == COUNT
+    scene.holds()
+    assert int(scene.store["round"]) >= 50
+    scene.close()
 
 
 def test_an_agent_that_was_stopped_joins_again_and_costs_one_round_more() -> None:
