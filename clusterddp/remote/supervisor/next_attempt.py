@@ -26,8 +26,10 @@ def decide(
 ) -> Optional[NextAttempt]:
     """What follows the plan's attempt; None while that is not known.
 
-    ``plan`` is any node's of the attempt. ``statuses`` are the nodes' last statuses, by member index. ``connected`` are
-    the members in contact, our own included; ``lost`` those that are lost for good, or do not begin the attempt.
+    ``plan`` is the leader's, of the attempt. A spare that leads takes part, in place of the last node if there is no
+    other room, since the store is on the leader's host. ``statuses`` are the nodes' last statuses, by member index.
+    ``connected`` are the members in contact, our own included; ``lost`` those that are lost for good, or do not begin
+    the attempt.
     """
     members = set(plan.members)
     reported = {member: statuses[member] for member in sorted(members & statuses.keys())}
@@ -47,6 +49,8 @@ def decide(
         return NextAttempt((), "all %d relaunches are used" % plan.settings.relaunch)
     spares = [member for member in sorted(statuses.keys() & connected) if statuses[member].state is NodeState.STANDBY]
     chosen = sorted([*available, *spares[: max(0, plan.settings.max_nodes - len(available))]])
+    if plan.member in spares and plan.member not in chosen:
+        chosen = sorted([*chosen[: plan.settings.max_nodes - 1], plan.member])
     if len(chosen) < plan.settings.min_nodes:
         return NextAttempt((), "%d of %s are left" % (len(chosen), counted(plan.settings.min_nodes, "host")))
     return NextAttempt(tuple(chosen))

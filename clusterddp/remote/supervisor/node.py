@@ -267,6 +267,10 @@ class Supervisor(NodeParts):
 
     def _await_next_attempt(self) -> Phase:
         """Wait for what follows the attempt, and begin the next one if there is one."""
+        if self.control.leading and self.member not in self.plan.members:  # a spare leads: who works does not look
+            lost = self.loop.guard("lost nodes", self.conditions.ending_attempt["lost nodes"])
+            if lost:
+                self._handle_order(lost)
         following = self.relaunching.step(self, self._first_order(self.conditions.ending_run))
         if not isinstance(following, Attempt):
             return Phase.BETWEEN if not following else Phase.LEAVING if following.leaves else Phase.CONCLUDING

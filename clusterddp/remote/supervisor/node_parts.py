@@ -38,9 +38,11 @@ class NodeParts:
         return self.plan.settings.elastic and len(self.plan.members) - len(failed) >= self.plan.settings.min_nodes
 
     def stand_by(self, decision: AttemptDecision) -> None:
-        """Become a spare, since an attempt begins without this node."""
+        """Become a spare, since an attempt begins without this node; it may lead the others all the same."""
         self.shutdown = Shutdown()
-        self.change_plan(self.plan._replace(attempt=decision.attempt, members=decision.members))
+        attempt, members, store = decision.attempt, decision.members, decision.store
+        self.plan = self.plan._replace(attempt=attempt, members=members, store_member=store)
+        self.conditions.begin_attempt(self.plan, self.children)
         self.publish(NodeState.STANDBY)
 
     def change_plan(self, plan: "NodePlan") -> None:

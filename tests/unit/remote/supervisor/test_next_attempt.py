@@ -51,6 +51,28 @@ def test_under_static_the_node_that_has_the_store_holds_rank_0(backend: str, ord
     assert "10.0.0.3:{port}" in new.argv
 
 
+STANDBY = NodeStatus(NodeState.STANDBY, 1)
+
+
+@pytest.mark.parametrize(
+    ("lead", "members"),
+    [(0, (0, 1, 2)), (3, (0, 1, 3)), (4, (0, 1, 4))],
+    ids=["a node leads", "the first spare leads", "another spare leads"],
+)
+def test_a_spare_that_leads_takes_part_since_the_store_is_on_its_host(lead: int, members: tuple[int, ...]) -> None:
+    words = {**{member: ended(137) for member in range(3)}, 3: STANDBY, 4: STANDBY}
+    following = decide(plan(3)._replace(member=lead), words, set(range(5)), set())
+    assert following
+    assert following.members == members
+
+
+def test_a_spare_that_leads_takes_the_place_of_a_lost_node() -> None:
+    words = {**{member: ended(137) for member in range(2)}, 3: STANDBY, 4: STANDBY}
+    following = decide(plan(3)._replace(member=4), words, {0, 1, 3, 4}, {2})
+    assert following
+    assert following.members == (0, 1, 4)
+
+
 def test_a_lost_spare_takes_no_place_of_a_node_that_has_not_ended() -> None:
     words = {member: ended(1) for member in (0, 1)}
     assert decide(plan(3), {**words, 2: NodeStatus(NodeState.RUNNING, 1)}, {0, 1, 2}, {3}) is None
