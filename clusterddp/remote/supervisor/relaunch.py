@@ -4,6 +4,9 @@ The supervisors do this alone, so a job is relaunched even with no operator atta
 majority decides, and only when every node of the attempt has ended or is lost; a node without a majority has ended its
 own part by then (limits), so two attempts never run at once. A decision is sent until all know it
 (control/membership.py). Every wait has a limit: a node that was ordered to end and does not ends the run.
+
+A node that was cut off and is back before it has given up is a spare, if the others went on without it. Where all were
+cut off from each other they go on together, once all are back or those that are not have had the time to come.
 """
 
 import os
@@ -11,6 +14,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, NamedTuple, Optional, Set, Tuple, Union
 
+from ..control.contact import NEVER
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
@@ -24,6 +28,7 @@ from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
 from .attempt import Attempt
+from .fence_pipe import FOREVER
 from .file_work import FileWork
 from .next_attempt import NextAttempt, backoff, decide, may_follow
 from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from .node_parts import NodeParts
 
 
+ALONE_TIMEOUT = 30.0  # seconds without a majority after which a node gives up: a switch may take so long to start
 REPLICATION_TIMEOUT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
 NO_MAJORITY = "no majority of the hosts reach each other; it waits for an operator"
 
@@ -57,11 +63,14 @@ class Relaunching:
         self.fetching: Optional[ReplicaFetcher] = None
         self.replica_members: Tuple[int, ...] = ()  # members that may have the paths to replicate to this node
         self.replicating_since: Optional[float] = None
+        self.alone_at = NEVER  # when this node was last without a majority for as long as a lost node is out of reach
 
     def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, NoAttempt, None]:
         """Return what follows the attempt that has ended on this node, or None while that is not known."""
         now = time.monotonic()
         self.waiting_since = self.waiting_since or now
+        if self._alone() > self.conditions.limits.lost:
+            self.alone_at = boot_clock()
         if self.preparing:  # go on: a half made spool would look like an attempt that was lost
             return self._begin(node, self.preparing)
         if self.conditions.outlived():
@@ -78,9 +87,13 @@ class Relaunching:
             reason = self._decide_as_leader(node, now)
             if reason:
                 return self._end(node, reason)
-        elif boot_clock() - self.control.last_contact > self.conditions.limits.lost:
+        elif self._alone() > ALONE_TIMEOUT:
             return self._end(node, NO_MAJORITY)
         return self._carry_out(node, self.membership.decision)
+
+    def _alone(self) -> float:
+        """Seconds since this node was last in contact with a majority."""
+        return boot_clock() - self.control.last_contact
 
     def _carry_out(self, node: "NodeParts", decision: Optional[AttemptDecision]) -> Union[Attempt, NoAttempt, None]:
         """Carry out the decision: begin, stand by, or end."""
@@ -112,8 +125,8 @@ class Relaunching:
             return ""
         self.ended_since = self.ended_since or now
         if not (self.control.majority and self.control.in_contact):
-            alone = boot_clock() - self.control.last_contact > self.conditions.limits.lost
-            return (following.reason or NO_MAJORITY if not following.members else NO_MAJORITY) if alone else ""
+            given_up = self._alone() > ALONE_TIMEOUT
+            return (following.reason or NO_MAJORITY if not following.members else NO_MAJORITY) if given_up else ""
         if not following.members:
             self.membership.decide(AttemptDecision(plan.attempt + 1, reason=following.reason))
         elif lost or now - self.ended_since >= backoff(plan.attempt):  # a lost host does not fail as a script does
@@ -141,7 +154,10 @@ class Relaunching:
     def _lost(self) -> Set[int]:
         """The nodes that are lost for good, or that begin no attempt."""
         now, limits, membership = boot_clock(), self.conditions.limits, self.membership
-        lost = {*membership.lost(now, limits.lost), *membership.behind(now, limits.behind)}
+        # Whom we did not hear while we heard nobody gets the time to call us, now that a majority is back.
+        is_back = self.control.in_contact and now - self.alone_at <= limits.lost
+        limit = FOREVER if is_back else limits.lost
+        lost = {*membership.lost(now, limit), *membership.behind(now, limits.behind)}
         return lost | membership.left | membership.concluded
 
     def _following(self, node: "NodeParts", lost: Set[int]) -> Optional[NextAttempt]:
