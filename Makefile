@@ -80,11 +80,12 @@ chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table 
 	CLUSTERDDP_CHAOS=$(ROUNDS) $(BIN)/python -m pytest tests/chaos
 
 SEEDS ?= 10000
-simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults
-	$(BIN)/python -m tests.unit.simulated $(SEEDS)
+SCRIPT ?= faults
+simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults; SCRIPT=losses: fifty hosts lost and back in each
+	$(BIN)/python -m tests.unit.simulated $(SEEDS) --script $(SCRIPT)
 
 replay: $(VENV)/.stamp  ## one of them again, told line by line. SEED=288
-	$(BIN)/python -m tests.unit.simulated --seed $(SEED)
+	$(BIN)/python -m tests.unit.simulated --seed $(SEED) --script $(SCRIPT)
 
 KILLS ?= 400
 kills: $(VENV)/.stamp  ## helper, connection or operator killed at KILLS places each of a sync and of a push

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING
 
+from tests.unit.simulated.faults import choose_faults, lose_in_turn
 from tests.unit.simulated.run import Broken, Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SHARE = 10  # seeds that a process plays at once
 
 
-def play(first: int) -> tuple[list[str], float]:
+def by_faults(seed: int, *, told: bool = False) -> Simulation:
+    """Hosts, faults and weather as the seed chooses them."""
+    return Simulation(seed, told=told, script=choose_faults)
+
+
+def by_losses(seed: int, *, told: bool = False) -> Simulation:
+    """Hosts with spares, of which fifty are lost in turn and come back, in one run."""
+    return Simulation(
+        seed, 4 + seed % 5, told=told, script=lose_in_turn, spares=1 + seed % 2, relaunches=100, longest=7200.0
+    )
+
+
+def check_losses(simulation: Simulation) -> None:
+    """Raise Broken unless the run outlived all losses and succeeded."""
+    if simulation.losses or simulation.judged is None or simulation.judged.state != "succeeded":
+        raise Broken(f"the run was lost with {simulation.losses} losses to come: {simulation.judged}")
+
+
+SCRIPTS: dict[str, tuple[Callable[..., Simulation], Callable[[Simulation], object]]] = {
+    "faults": (by_faults, lambda _: None),
+    "losses": (by_losses, check_losses),
+}
+
+
+def play(script: str, first: int, share: int) -> tuple[list[str], float]:
     """So many seeds from this one on: what was broken, and the seconds of virtual time."""
     broken, virtual = [], 0.0
-    for seed in range(first, first + SHARE):
-        simulation = Simulation(seed)
+    make, check = SCRIPTS[script]
+    for seed in range(first, first + share):
+        simulation = make(seed)
         try:
             simulation.run()
+            check(simulation)
         except Broken as error:
             broken.append(f"seed {seed}: {error}")
         except Exception as error:  # noqa: BLE001 - a fault of the simulation: the loop catches all others
@@ -28,18 +61,28 @@ def play(first: int) -> tuple[list[str], float]:
 
 def main() -> int:
     """Play them."""
-    if sys.argv[1] == "--seed":
-        Simulation(int(sys.argv[2]), told=True).run()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="?", default=10)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--script", choices=SCRIPTS, default="faults")
+    given = parser.parse_args()
+    if given.seed is not None:
+        make, check = SCRIPTS[given.script]
+        simulation = make(given.seed, told=True)
+        simulation.run()
+        check(simulation)
         return 0
-    seeds, began = int(sys.argv[1]), time.monotonic()
-    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    began, share = time.monotonic(), SHARE if given.script == "faults" else 1
     count, hours = 0, 0.0
-    with ProcessPoolExecutor(int(sys.argv[3]) if len(sys.argv) > 3 else None) as pool:
-        for broken, virtual in pool.map(play, range(first, first + seeds, SHARE)):
+    with ProcessPoolExecutor(given.processes) as pool:
+        work = functools.partial(play, given.script, share=share)
+        for broken, virtual in pool.map(work, range(given.first, given.first + given.seeds, share)):
             count, hours = count + len(broken), hours + virtual / 3600
             for line in broken:
                 print(line, flush=True)
-    print(f"{seeds} seeds, {hours:.1f} h of virtual time, {time.monotonic() - began:.0f} s: {count} broken")
+    print(f"{given.seeds} seeds, {hours:.1f} h of virtual time, {time.monotonic() - began:.0f} s: {count} broken")
     return 1 if count else 0
 
 

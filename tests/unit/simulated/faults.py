@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.supervisor.node import Phase
+from clusterddp.remote.supervisor.relaunch import ALONE_TIMEOUT
+from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH
 from tests.unit.simulated.network import Weather
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 BOTH = ("paused", "fence_paused")
 LATEST = 45.0  # seconds until which faults begin
+SETTLED = 5.0  # seconds after which what a host has brought that is back is known to all
 STEPS = (Phase.WAITING, Phase.STARTING, Phase.RUNNING, Phase.CLEARING, Phase.BETWEEN, Phase.CONCLUDING, Phase.LEAVING)
 
 
@@ -83,6 +86,10 @@ class Faults:
         pairs = {(a, b) for a in inside for b in outside}
         self._block(pairs | {(b, a) for a, b in pairs}, seconds)
 
+    def lost_and_back(self, host: Host) -> None:
+        """A host is cut off until the others have gone on without it, and is back before it gives up."""
+        self.apart({host.address}, self.random.uniform(LIMITS_RELAUNCH.lost + 2, ALONE_TIMEOUT - 5))
+
     def one_way(self, host: Host) -> None:
         """Nothing from this host, or nothing to it, arrives at some others."""
         self.simulation.parted = True
@@ -145,6 +152,27 @@ class Faults:
                 simulation.clock.at(simulation.clock.now + 0.05, look)
 
         simulation.clock.at(time, look)
+
+
+def lose_in_turn(simulation: Simulation, faults: Faults) -> None:
+    """Cut one host after the other off until others have taken its part; each is back before the next. Then all end."""
+    chance, clock = simulation.random, simulation.clock
+    work, simulation.work = simulation.work, float("inf")
+
+    def look() -> None:
+        pause = chance.uniform(0.5, 3.0)
+        if simulation.whole() and not simulation.losses:
+            clock.at(clock.now + SETTLED, lambda: setattr(simulation, "work", work))
+            return
+        if simulation.whole():
+            simulation.losses -= 1
+            is_lost = chance.random() < 0.9
+            host = chance.choice([one for one in simulation.hosts if one.agent and one.agent.runs])
+            faults.strike(host, faults.lost_and_back if is_lost else faults.agent_killed)
+            pause += LIMITS_RELAUNCH.lost if is_lost else 0
+        clock.at(clock.now + pause, look)
+
+    clock.at(3.0, look)
 
 
 def choose_faults(simulation: Simulation, faults: Faults) -> None:

@@ -38,6 +38,7 @@ class SimulatedRelaunching(Relaunching):
     """The real decisions; the next attempt's spool is in memory."""
 
     def _make_attempt(self, node: Any, decision: Any) -> Any:
+        node.spool.owner.simulation.decided(decision)
         plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
         self._write_end(node, f"attempt {decision.attempt}")
         ready = (node.inbox.ready or Ready())._replace(store=decision.port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.control.messages import EndOrder
+from clusterddp.remote.control.messages import AttemptDecision, EndOrder
 from clusterddp.remote.rendezvous.rounds import RoundSpec
 from clusterddp.remote.shared.run.plan import Peer
 from clusterddp.remote.shared.run.run_record import RunRecord
@@ -69,7 +69,7 @@ class Simulation:
             changed(
                 PLAN, host=names[member], node=f"{member}-{names[member]}", node_rank=member, member=member,
                 nnodes=len(members), peers=peers, members=members, standby=member not in members, record=record,
-                relaunch=RELAUNCHES, elastic=self.elastic, min_nodes=fewest, max_nodes=len(members),
+                relaunch=self.relaunches, elastic=self.elastic, min_nodes=fewest, max_nodes=len(members),
                 store=None, worker_argv=(), rdzv_backend="clusterddp",
             )
             for member in range(count)
@@ -104,6 +104,11 @@ class Simulation:
         if self.judged and agent.attempt > self.judged.attempt:
             raise Broken(f"attempt {agent.attempt} begins after the verdict of attempt {self.judged.attempt}")
 
+    def decided(self, decision: AttemptDecision) -> None:
+        """A node prepares an attempt: the agents' store runs on a host that takes part."""
+        if decision.store not in decision.members:
+            raise Broken(f"the store of attempt {decision.attempt} is on gpu{decision.store:02}, which takes no part")
+
     def kept(self, host: Host, verdict: Any) -> None:
         """A host has recorded a verdict."""
         heard = f"heard {verdict.reported}, not {verdict.missing}"
@@ -127,6 +132,14 @@ class Simulation:
             if host.supervisor and host.on and host.supervisor.control.leading and host.supervisor.control.majority:
                 return host
         return None
+
+    def whole(self) -> bool:
+        """Whether all hosts are in contact, and an attempt runs on as many as it needs."""
+        leader = self.leader
+        if leader is None or leader.supervisor is None:
+            return False
+        is_enough = self.agents_running() >= leader.supervisor.plan.settings.min_nodes
+        return is_enough and len(leader.supervisor.control.connected) == len(self.hosts) - 1
 
     # What the workers do
 
@@ -164,7 +177,7 @@ class Simulation:
                 self.clock.at(host.begins, host.begin)
             self.clock.at(0.5, self.let_work)
             self.script(self, Faults(self))
-            while not self.over() and self.clock.step(LONGEST):
+            while not self.over() and self.clock.step(self.longest):
                 pass
         self.check_end()
 
@@ -177,7 +190,7 @@ class Simulation:
     def check_end(self) -> None:
         left = [host.first_plan.host for host in self.hosts if host.on and host.supervisor]
         if left:
-            raise Broken(f"still there after {LONGEST:.0f} s: {left}")
+            raise Broken(f"still there after {self.longest:.0f} s: {left}")
         finished = [host for host in self.hosts if host.finished]
         # A spare that was never needed may outlive all others, and heard no end that it could judge.
         took_part = [host for host in finished if host.agent or not host.first_plan.standby]
@@ -191,7 +204,9 @@ class Simulation:
                 if well and any(one.writer != self.judged.writer for one in host.verdicts):
                     raise Broken(f"{host.first_plan.host} has another verdict, of {host.verdicts[0].writer}")
 
+    relaunches, longest = RELAUNCHES, LONGEST
     fewest = 0  # nodes that an elastic job needs; 0: as the seed chooses
+    losses = 50  # of hosts in turn, where the script has them lost
     stopped = False  # whether an operator has stopped it
     parted = False  # whether hosts were cut off
 

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.supervisor.node import Phase
-from tests.unit.simulated.faults import BOTH
+from clusterddp.remote.supervisor.relaunch import ALONE_TIMEOUT
+from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH
+from tests.unit.simulated.faults import BOTH, lose_in_turn
 from tests.unit.simulated.network import Weather
 from tests.unit.simulated.run import Simulation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.unit.simulated.faults import Faults
+    from tests.unit.simulated.host import Host
 
 SEEDS, SHARE = 200, 20
 
@@ -55,7 +60,7 @@ def test_no_attempt_begins_while_the_one_before_runs_though_a_spare_is_lost() ->
 def test_a_spare_that_gave_up_without_a_majority_is_not_chosen_when_it_is_back() -> None:
     def script(simulation: Simulation, faults: Faults) -> None:
         simulation.hosts[1].power_off()  # before it begins: it counts as lost after half a minute
-        faults.at(19.0, lambda host: faults.apart({host.address}, 9.0), simulation.hosts[0])
+        faults.at(19.0, lambda host: faults.apart({host.address}, ALONE_TIMEOUT + 1.5), simulation.hosts[0])
 
     for seed in range(3):
         simulation = Simulation(seed, 3, script=script, spares=1, elastic=False, busy=0.0)
@@ -76,7 +81,7 @@ def test_the_store_of_a_host_that_was_stopped_waits_for_no_node_of_a_later_attem
 def test_a_spare_that_outlives_all_others_ends_and_judges_nothing() -> None:
     def script(simulation: Simulation, faults: Faults) -> None:
         faults.at(10.0, faults.both_killed, simulation.hosts[0])
-        faults.at(17.0, faults.power_cut, simulation.hosts[1])
+        faults.at(15.0, faults.power_cut, simulation.hosts[1])  # before it is told to end its part
 
     simulation = Simulation(0, 3, script=script, spares=1, elastic=False, work=25.0)
     simulation.run()
@@ -126,6 +131,68 @@ def test_a_run_of_fifty_hosts_has_one_attempt_at_once_and_one_verdict() -> None:
     simulation = Simulation(3, 50, work=3.0)
     simulation.run()
     assert simulation.judged
+
+
+def test_one_run_outlives_fifty_losses_of_hosts_that_come_back() -> None:
+    simulation = Simulation(
+        0, 4, script=lose_in_turn, spares=1, elastic=False, busy=0.0, relaunches=60, longest=3600.0, work=5.0
+    )
+    simulation.run()
+    assert (simulation.losses, simulation.judged.state, simulation.judged.attempt) == (0, "succeeded", 51)
+    assert all(host.finished for host in simulation.hosts)
+
+
+def test_hosts_that_were_all_cut_off_from_each_other_go_on_together_when_they_are_back() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        for host in simulation.hosts:
+            faults.at(12.0, lambda one: faults.apart({one.address}, 20.0), host)
+
+    for seed in range(3):
+        simulation = Simulation(seed, 5, script=script, spares=1, elastic=False, work=25.0)
+        simulation.run()
+        assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+        assert {agent.host for agent in simulation.agents if agent.attempt == 2} == set(simulation.hosts[:4])
+
+
+def led_by_a_spare(seed: int, script: Callable[[Simulation, Faults], None]) -> Simulation:
+    """A run of two nodes whose three spares are there first, so one of those leads."""
+
+    def begun(simulation: Simulation, faults: Faults) -> None:
+        simulation.clock.at(11.0, lambda: led.append(simulation.leader))
+        script(simulation, faults)
+
+    led: list[Host | None] = []
+    simulation = Simulation(seed, 5, script=begun, spares=3, elastic=False, busy=0.0, work=60.0)
+    for host in simulation.hosts[:2]:
+        host.begins = 8.0
+    simulation.run()
+    assert led[0]
+    assert led[0].first_plan.standby
+    return simulation
+
+
+def test_a_spare_that_leads_notices_that_a_node_is_lost() -> None:
+    for seed in range(3):
+        simulation = led_by_a_spare(seed, lambda run, faults: faults.at(15.0, faults.power_cut, run.hosts[1]))
+        assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+
+
+def test_a_spare_that_leads_waits_for_the_nodes_of_a_later_attempt_too() -> None:
+    for seed in range(3):
+        simulation = led_by_a_spare(seed, lambda run, faults: faults.at(50.0, faults.agent_killed, run.hosts[0]))
+        assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+
+
+def test_a_leader_loses_power_and_the_next_attempt_begins_as_soon_as_it_is_lost() -> None:
+    def script(_: Simulation, faults: Faults) -> None:
+        faults.at_leader(8.0, faults.power_cut)
+
+    for seed in range(8):
+        simulation = Simulation(seed, 5, script=script, spares=1, elastic=False, busy=0.0, work=25.0)
+        simulation.run()
+        (lost,) = [line for line in simulation.history if "power_cut" in line]
+        began = max(agent.began for agent in simulation.agents if agent.attempt == 2)
+        assert LIMITS_RELAUNCH.lost - 1 < began - float(lost.split()[0]) < LIMITS_RELAUNCH.lost + 0.5
 
 
 def test_a_seed_plays_the_same_run_again() -> None:
