@@ -138,11 +138,11 @@ class Connector:
         if entry.connection == "local":
             _log.debug("%s: a child process on this machine", entry.name)
             return ChildPipe(["/bin/sh", "-c", command])
+        if (pipe := self._over_kept(entry, command)) is not None:
+            return pipe
         route = self._resolver.route(entry)
         target = route.target
         _log.debug("%s: %s", entry.name, route.description)
-        if (pipe := self._over_kept(entry, target, command)) is not None:
-            return pipe
         if route.openssh:
             program = self._config.program or "ssh"
             return _retry_dropped(lambda: open_pipe(target, command, program))
@@ -155,11 +155,18 @@ class Connector:
             )
         )
 
-    def _over_kept(self, entry: HostEntry, target: Target, command: str) -> BytePipe | None:
-        """A pipe over the host's kept connection; None if it has none, or is not to be reached by one."""
-        other = "its ControlMaster of your own is used" if target.live_master else ""
-        other = other or ("clusterddp_transport: fabric" if entry.transport == "fabric" else "")
+    def _over_kept(self, entry: HostEntry, command: str) -> BytePipe | None:
+        """A pipe over the host's kept connection; None if it has none, or is not to be reached by one.
+
+        Only who makes one asks first for a live ControlMaster of the user's own: each host costs an ``ssh`` for it.
+        """
+        if not (self._keeps or self._kept.found):
+            return None
+        other = "clusterddp_transport: fabric" if entry.transport == "fabric" else ""
+        if self._keeps and self._resolver.route(entry).target.live_master:
+            other = "its ControlMaster of your own is used"
         if not other:
+            target = self._resolver.route(entry, masters=False).target
             return _retry_dropped(lambda: self._kept.pipe(target, command))
         if self._keeps:
             self._kept.outcomes[entry.name] = other
@@ -175,7 +182,7 @@ class Connector:
         targets = []
         for entry in [entry for entry in entries if entry.connection != "local"]:
             with contextlib.suppress(ClusterddpError):  # nothing leads there: nothing is kept
-                targets.append(self._resolver.route(entry).target)
+                targets.append(self._resolver.route(entry, masters=False).target)
         jumps: dict[str, Target] = {}
         for target in targets:
             via = target.via

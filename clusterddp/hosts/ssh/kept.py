@@ -108,9 +108,10 @@ class KeptConnections:
     @property
     def found(self) -> bool:
         """Whether this user has any."""
-        if self._sockets is None:
-            self._list()
-        return bool(self._sockets)
+        with self._lock:  # all threads ask at once, and the first lists the folder
+            if self._sockets is None:
+                self._list()
+            return bool(self._sockets)
 
     def close(self) -> None:
         """Forget the folder; the kept connections stay."""
@@ -133,13 +134,12 @@ class KeptConnections:
             return self._folder / name if ours else None
 
     def _list(self) -> None:
-        """List the folder anew."""
-        with self._lock:
-            if self._handle is None:
-                self._open()
-            if self._handle is not None:
-                names = os.listdir(self._handle)  # noqa: PTH208 - a descriptor is no path
-                self._sockets = {found[1]: name for name in names if (found := _SOCKET.fullmatch(name))}
+        """List the folder anew; the caller holds the lock."""
+        if self._handle is None:
+            self._open()
+        if self._handle is not None:
+            names = os.listdir(self._handle)  # noqa: PTH208 - a descriptor is no path
+            self._sockets = {found[1]: name for name in names if (found := _SOCKET.fullmatch(name))}
 
     def _open(self) -> None:
         """Open the folder."""
@@ -160,7 +160,8 @@ class KeptConnections:
             failed_at, why = self._failures.get(digest, (0.0, ""))
             if failed_at > asked_at:  # a jump host is not tried once per host
                 raise MuxError(why)
-            self._list()
+            with self._lock:
+                self._list()
             socket = self._socket(digest)
             if socket and socket.name.split("-")[1] == str(self._seconds) and mux.is_live(socket):
                 return
@@ -172,7 +173,8 @@ class KeptConnections:
             except (MuxError, HostError) as error:
                 self._failures[digest] = time.monotonic(), str(error)
                 raise
-            self._list()
+            with self._lock:
+                self._list()
 
     def _ensure_jump(self, via: Target, asked_at: float) -> None:
         try:

@@ -74,13 +74,16 @@ class Resolver:
     connect_timeout: float
     notice: Callable[[str, str], None]
 
-    def route(self, entry: HostEntry) -> Route:
-        """Decide how ``entry`` is reached; raises UsageError."""
+    def route(self, entry: HostEntry, *, masters: bool = True) -> Route:
+        """Decide how ``entry`` is reached; raises UsageError.
+
+        ``masters``: by a live ControlMaster of the user's own, where there is one.
+        """
         args = parse_ssh_args(entry.ssh_args, host=entry.name, where=entry.where)
         for unused in args.unused:
             self.notice(entry.name, f"{unused} in the ssh arguments is never used")
         origin = _Origin(name=entry.name, where=entry.where, args=args, identity=entry.identity_file)
-        target, why = self._resolve(origin, entry.address, entry.user or "", entry.port, depth=0)
+        target, why = self._resolve(origin, entry.address, entry.user or "", entry.port, masters=masters)
         openssh = self._chooses_openssh(entry, why)
         return Route(target=target, openssh=openssh, why=why or ("clusterddp_transport: openssh" if openssh else ""))
 
@@ -101,7 +104,9 @@ class Resolver:
             )
         return False
 
-    def _resolve(self, origin: _Origin, address: str, user: str, port: int | None, depth: int) -> tuple[Target, str]:
+    def _resolve(
+        self, origin: _Origin, address: str, user: str, port: int | None, *, masters: bool, depth: int = 0
+    ) -> tuple[Target, str]:
         """Return the target, and why it needs the ``ssh`` program (or ``""``)."""
         targets.refuse_unsafe(address, "address", origin.name, origin.where)
         options = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
@@ -109,14 +114,14 @@ class Resolver:
         found |= {"port": (str(port),)} if port else {}
         found |= {"user": (user,)} if user else {}
         target = self._target(origin, address, found)
-        if self.config.master_is_live(found, [*options, *origin.args.passed, "--", address]):
+        if masters and self.config.master_is_live(found, [*options, *origin.args.passed, "--", address]):
             return replace(target, live_master=True), "a live ControlMaster"
         why = self._openssh_reason(origin, target, found)
         jump, command = _jump_or_command(found, origin.args)
         if command:
             values = targets.tokens(host=target.host, port=target.port, user=target.user, original=address)
             return replace(target, proxy=targets.expand(command, values)), why
-        via, why_via = self._jump(jump, target, origin, depth) if jump else (None, "")
+        via, why_via = self._jump(jump, target, origin, masters=masters, depth=depth) if jump else (None, "")
         return replace(target, via=via), why or why_via
 
     def _target(self, origin: _Origin, address: str, found: Settings) -> Target:
@@ -154,7 +159,9 @@ class Resolver:
             configured=hashlib.sha256(repr(sorted(found.items())).encode(errors="surrogateescape")).hexdigest(),
         )
 
-    def _jump(self, spec: str, behind: Target, origin: _Origin, depth: int) -> tuple[Target | None, str]:
+    def _jump(
+        self, spec: str, behind: Target, origin: _Origin, *, masters: bool, depth: int
+    ) -> tuple[Target | None, str]:
         """Return the jump host just before ``behind``; its ``via`` leads to the jump hosts before it."""
         via: Target | None = None
         why = ""
@@ -173,7 +180,8 @@ class Resolver:
                 behind=behind,
             )
             port = int(match["port"]) if match["port"] else None
-            target, reason = self._resolve(hop, hop.name, match["user"] or "", port, depth + number + 1)
+            deeper = depth + number + 1
+            target, reason = self._resolve(hop, hop.name, match["user"] or "", port, masters=masters, depth=deeper)
             if number == 0 and (target.host, target.port, target.user) == (behind.host, behind.port, behind.user):
                 return None, ""  # as ssh does: a 'Host *' with ProxyJump speaks of the jump host too
             via = replace(target, via=via, proxy="") if number else target

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,38 @@ def test_later_connections_need_no_login(sshd: Sshd, entry: HostEntry, runtime: 
     assert len(masters(runtime)) == len(sockets(runtime)) == 1
     assert not list((runtime / "clusterddp").glob("*.lock"))
     assert (runtime / "clusterddp").stat().st_mode & 0o777 == 0o700
+
+
+def test_all_hosts_at_once_find_theirs(sshd: Sshd, entry: HostEntry) -> None:
+    for _ in range(5):
+        with contextlib.closing(Connector()) as connector, ThreadPoolExecutor(8) as pool:
+            together = threading.Barrier(8)
+
+            def said_at_once(_: int, connector: Connector = connector, together: threading.Barrier = together) -> bytes:
+                together.wait(30)
+                return read_all(connector.open(entry, "echo hi"))
+
+            assert list(pool.map(said_at_once, range(8))) == [b"hi\n"] * 8
+    assert sshd.logins() == 1
+
+
+def test_only_who_makes_one_asks_for_a_master_of_the_users_own(
+    sshd: Sshd, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, program = tmp_path / "asked", tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$*" >>{asked}\nexec {shutil.which("ssh")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    entry = host_entry(sshd, transport="auto", ssh_args=("-o", f"ControlPath={tmp_path}/own"))
+    assert said(entry, keep=600) == b"hi\n"
+    assert "-O check" in asked.read_text()
+    asked.write_text("")
+    assert said(entry) == b"hi\n"
+    assert (sshd.logins(), "-O check" in asked.read_text()) == (1, False)
+    os.kill(masters(runtime)[0], signal.SIGKILL)
+    assert said(entry) == b"hi\n"
+    assert (sshd.logins(), "-O check" in asked.read_text()) == (2, True)
 
 
 def test_it_ends_when_it_was_not_used_for_so_long(sshd: Sshd, runtime: Path) -> None:
