@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import logging
+import marshal
 import os
 import struct
 import threading
@@ -42,7 +43,15 @@ _HEADER = struct.Struct(">32s32s32sQQ32s")
 # whose length stands on the next line. One constant string: no host, user or path is ever part of it, so no
 # login shell (csh, fish, …) parses data. It holds no backslash, `!` or newline, which
 # one of them would read.
+# That program is short, as it is compiled each time, and runs one of the two forms of the next that follow it.
 TOO_OLD, NO_PYTHON = 97, 98
+_PYC_HEADER = 16  # bytes before the code in a .pyc file
+_FINDER = (
+    "import marshal,sys,zlib\n"
+    "b,s=i.read(%d),i.read(%d)\n"
+    "m=sys.modules['_frozen_importlib_external'].MAGIC_NUMBER==%r\n"
+    "exec(marshal.loads(zlib.decompress(b)) if m else zlib.decompress(s))\n"
+)
 _LOADER = (
     "import sys;sys.version_info<(3,8)and sys.exit(97);"
     "i=open(0,chr(114)+chr(98),closefd=False);exec(i.read(int(i.readline())))"
@@ -80,12 +89,8 @@ class Bundle:
         ``interpreter`` (``ansible_python_interpreter``), if given, is used alone. ``fallback`` (``clusterddp_python``)
         is used if the host's ``python3`` is missing or older than 3.8. ``state`` is ``clusterddp_state``.
         """
-        index = (b"none" if self.kept else b"", 0, 0, "")
-        if self.index:
-            index = (importlib.util.MAGIC_NUMBER, self.index.offset, self.index.size, self.index.sha256.hex())
-        call = f"find_code(i, {MAGIC_WORD!r}, {self.digest!r}, {index!r})"
         choice = f"{interpreter or ''}\n{fallback or ''}\n".encode()
-        return choice + _program(("code_finder.py",), call) + (state or "").encode().hex().encode() + b"\n"
+        return choice + _finder(self) + (state or "").encode().hex().encode() + b"\n"
 
     def introduction(self, *, state: str | None) -> bytes:
         """The bytes to send to a host that lacks the code: a program that receives it."""
@@ -115,6 +120,25 @@ def _program(names: tuple[str, ...], call: str) -> bytes:
     """Concatenate sources of ``remote/system`` and a call, after a line with their length."""
     program = b"".join((REMOTE / "system" / name).read_bytes() for name in names) + f"\n{call}\n".encode()
     return b"%d\n" % len(program) + program
+
+
+@functools.lru_cache(maxsize=2)
+def _finder(made: Bundle) -> bytes:
+    """The program that looks for the code on a host: as byte code, and as source for another Python than ours.
+
+    To compile it takes a host half as long as to start Python.
+    """
+    index = (b"none" if made.kept else b"", 0, 0, "")
+    byte_code = b""
+    if made.index:
+        index = (importlib.util.MAGIC_NUMBER, made.index.offset, made.index.size, made.index.sha256.hex())
+        _, modules = marshal.loads(made.code[made.index.offset :][: made.index.size])  # noqa: S302 - made by us
+        offset, size, *_ = modules[f"{PACKAGE}.system.code_finder"]
+        byte_code = made.code[offset + _PYC_HEADER : offset + size]
+    forms = [zlib.compress(form, 9) for form in (byte_code, (REMOTE / "system" / "code_finder.py").read_bytes())]
+    program = _FINDER % (*map(len, forms), index[0])
+    program += f"find_code(i, {MAGIC_WORD!r}, {made.digest!r}, {index!r})\n"
+    return b"".join((b"%d\n" % len(program), program.encode(), *forms))
 
 
 def bundle() -> Bundle:

@@ -57,6 +57,17 @@ def test_a_host_takes_the_byte_code_of_its_own_version_and_else_the_source(remot
     assert done.stdout.strip() == f"{path}/{zipapp.PACKAGE}/helper/loop.{'pyc' if version == OWN else 'py'}"
 
 
+@pytest.mark.parametrize("version", INTERPRETERS)
+def test_what_looks_for_the_code_is_compiled_by_hosts_with_another_python_alone(remote: Path, version: str) -> None:
+    made = zipapp._bundle.__wrapped__()
+    (remote / "system" / "code_finder.py").write_text("raise SystemExit(77)\n")
+    _, _, program = made.opening(interpreter=None, fallback=None, state=str(remote)).split(b"\n", 2)
+    argv = [interpreter(version), "-I", "-S", "-c", zipapp._LOADER]
+    done = subprocess.run(argv, input=program, capture_output=True, check=False)
+    found = (done.returncode == 77, done.stdout == f"{zipapp.MAGIC_WORD} unknown\n".encode())
+    assert found == ((False, True) if version == OWN else (True, False)), done
+
+
 def test_it_is_compiled_once_and_anew_when_a_source_changes(remote: Path) -> None:
     first = zipapp._bundle.__wrapped__()
     (kept,) = (remote / "__pycache__").iterdir()
