@@ -1,6 +1,5 @@
 """The zipapp's entry: one name per process role on a host."""
 
-import importlib
 import sys
 from typing import List, Optional
 
@@ -23,7 +22,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     if role not in ROLES:
         sys.stderr.write("no such role: %r\n" % role)
         return 2
-    module = importlib.import_module(ROLES[role], __package__)
+    module = __import__(str(__package__) + ROLES[role], fromlist=["main"])  # importlib's own is an import more
     return int(module.main(rest))
 
 

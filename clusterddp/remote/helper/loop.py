@@ -12,13 +12,13 @@ import os
 import select
 import sys
 import time
-from collections import deque
 from typing import Any, Callable, Deque, Dict, List
 
 from ..shared.wire.frames import PROTOCOL, Decoder, Frame, Header, ProtocolError, encode
 from ..system import procfs
 from ..system.bootstrap import Refused, cannot_write, home_folder, state_folder, why_unwritable
 from ..system.descriptors import close_all_but
+from ..system.queues import deque
 from ..system.wait_status import exit_code
 from . import operations
 from .request import Request, error_header

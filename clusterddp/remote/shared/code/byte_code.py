@@ -2,7 +2,7 @@
 
 Importing ``typing`` alone takes a third as long as starting Python, and each of our processes on a host would pay it.
 Type information is removed from the syntax tree: annotations, names that stand for types, and the imports only they
-need; ``typing.NamedTuple`` becomes ``collections.namedtuple``, which it is made of. Sources stay as they are.
+need; ``typing.NamedTuple`` becomes our own (schema/named_tuple.py). Sources stay as they are.
 """
 
 import ast
@@ -12,23 +12,23 @@ import struct
 from types import CodeType
 from typing import List, Set, Union
 
+_NAMED_TUPLE, _NAMES = ".shared.schema.named_tuple", ("NamedTuple", "field_at", "new_tuple")
 _UNCHECKED = 1  # a .pyc file's flags (PEP 552): a digest in place of a time, and nobody compares it
 
 
-def pyc(source: bytes, name: str) -> bytes:
-    """Compile a module to the bytes of its ``.pyc`` file; tracebacks show ``name``."""
-    return (
-        importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + marshal.dumps(compile_module(source, name))
-    )
+def pyc(source: bytes, name: str, package: str) -> bytes:
+    """Compile a module of ``package`` to the bytes of its ``.pyc`` file; tracebacks show ``name``."""
+    code = marshal.dumps(compile_module(source, name, package))
+    return importlib.util.MAGIC_NUMBER + struct.pack("<I8s", _UNCHECKED, b"") + code
 
 
-def compile_module(source: bytes, name: str) -> CodeType:
+def compile_module(source: bytes, name: str, package: str) -> CodeType:
     """Compile a module's source, without types, to a code object."""
-    module = without_types(ast.parse(source, name))
+    module = without_types(ast.parse(source, name), package)
     return compile(module, name, "exec", dont_inherit=True, optimize=2)
 
 
-def without_types(module: ast.Module) -> ast.Module:
+def without_types(module: ast.Module, package: str) -> ast.Module:
     """Remove what only a type checker reads from a module; its behaviour stays the same."""
     typing = {alias.asname or alias.name for node in _typing_imports(module) for alias in node.names}
     for node in module.body:
@@ -42,7 +42,7 @@ def without_types(module: ast.Module) -> ast.Module:
             one for one in imported.names if (one.asname or one.name) in used and one.name != "NamedTuple"
         ]
         index = module.body.index(imported)
-        made = ast.ImportFrom("collections", [ast.alias("namedtuple", "NamedTuple")], 0)
+        made = ast.ImportFrom(package + _NAMED_TUPLE, [ast.alias(one) for one in _NAMES], 0)
         module.body[index : index + 1] = ([imported] if imported.names else []) + (
             [ast.copy_location(made, imported)] if named else []
         )
@@ -98,17 +98,19 @@ class _TypeRemover(ast.NodeTransformer):
 
 
 def _name_fields(node: ast.ClassDef) -> None:
-    """Make ``class A(NamedTuple): b: int = 1`` a subclass of ``namedtuple("A", ("b",), defaults=(1,))``."""
+    """Give ``class A(NamedTuple): b: int = 1`` its ``__new__(_cls, b=1)`` and the attribute ``b``."""
     fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
-    names: List[ast.expr] = [ast.Constant(one.target.id) for one in fields if isinstance(one.target, ast.Name)]
-    defaults = ast.Tuple([one.value for one in fields if one.value], ast.Load())
-    base = ast.Call(
-        ast.Name("NamedTuple", ast.Load()),
-        [ast.Constant(node.name), ast.Tuple(names, ast.Load())],
-        [ast.keyword("defaults", defaults)],
-    )
-    slots = ast.Assign([ast.Name("__slots__", ast.Store())], ast.Tuple([], ast.Load()))
-    node.bases = [ast.copy_location(base, node)]
+    names = [one.target.id for one in fields if isinstance(one.target, ast.Name)]
+    listed = "".join("%s, " % name for name in names)
+    lines = ["__slots__ = ()", "_fields = %r" % (tuple(names),)]
+    lines.append("def __new__(_cls, %s): return new_tuple(_cls, (%s))" % (listed, listed))
+    lines += ["%s = field_at(%d)" % (name, place) for place, name in enumerate(names)]
+    made = ast.parse("\n".join(lines)).body
+    for part in [inner for one in made for inner in ast.walk(one)]:
+        ast.copy_location(part, node)
+    new = made[2]
+    if isinstance(new, ast.FunctionDef):
+        new.args.defaults = [one.value for one in fields if one.value]
     rest = [one for one in node.body if not isinstance(one, ast.AnnAssign)]
     documented = isinstance(rest[0], ast.Expr) if rest else False
-    node.body = [*rest[:documented], ast.copy_location(slots, node), *rest[documented:]]
+    node.body = [*rest[:documented], *made, *rest[documented:]]

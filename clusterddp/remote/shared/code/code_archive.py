@@ -61,7 +61,7 @@ def _write_indexed(
     from .byte_code import compile_module, pyc  # a process that only reads archives compiles nothing
 
     sources = {name: data for name, data in members.items() if name.startswith(package + "/") and name.endswith(".py")}
-    made_code = {name + "c": pyc(data, name) for name, data in sources.items()}
+    made_code = {name + "c": pyc(data, name, package) for name, data in sources.items()}
     _write(made, members)
     _write(made, made_code, zipfile.ZIP_STORED)
     positions = {
@@ -73,7 +73,7 @@ def _write_indexed(
         for name, data in made_code.items()
     }
     finder = "%s/%s" % (package, FINDER)
-    index = marshal.dumps((compile_module(members[finder], finder), modules))
+    index = marshal.dumps((compile_module(members[finder], finder, package), modules))
     offset = buffer.tell() + _LOCAL_HEADER + len(INDEX)
     _write(made, {INDEX: index}, zipfile.ZIP_STORED)
     return offset, len(index), hashlib.sha256(index).digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ def plain(a: int, /, b: Dict[str, int] = {}) -> Table:
 
 def run(source: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "typed"}
-    exec(compile_module(source.encode(), "typed.py"), names)
+    exec(compile_module(source.encode(), "typed.py", "clusterddp.remote"), names)
     return names
 
 
@@ -59,6 +60,13 @@ def test_code_without_types_does_the_same() -> None:
     assert names["Point"](1) == (1, None)
     assert names["Point"]._field_defaults == {"y": None}
     assert type(point._replace(x=5)) is names["Point"]
+    assert (hash(point), copy.copy(point), names["Point"]._make([1, 2])) == (hash((1, 2)), point, point)
+    with pytest.raises(ValueError, match="z"):
+        point._replace(z=1)
+    with pytest.raises(TypeError):
+        names["Point"]._make([1])
+    with pytest.raises(TypeError):
+        names["Point"]()
     with pytest.raises(AttributeError):
         point.z = 1
     assert names["Box"](3, 4, key=5).value == 3
@@ -68,7 +76,7 @@ def test_code_without_types_does_the_same() -> None:
 
 
 def test_nothing_of_typing_is_left() -> None:
-    text = ast.unparse(without_types(ast.parse(TYPED)))
+    text = ast.unparse(without_types(ast.parse(TYPED), "clusterddp.remote"))
     assert "typing" not in text
     assert "nowhere" not in text
     assert "->" not in text

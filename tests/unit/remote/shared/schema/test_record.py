@@ -125,7 +125,7 @@ class Thing(NamedTuple):
 
 def test_byte_code_of_hosts_reads_it_alike() -> None:
     names: dict[str, Any] = {"__name__": "made"}
-    exec(compile_module(SOURCE.encode(), "made.py"), names)
+    exec(compile_module(SOURCE.encode(), "made.py", "clusterddp.remote"), names)
     thing = names["Thing"]
     read = read_record(thing, {"number": 1, "later": 2}, "thing")
     assert (read, read._asdict()) == ((1, (), {"later": 2}), {"number": 1, "names": (), "more": {"later": 2}})
