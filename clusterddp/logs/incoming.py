@@ -21,7 +21,7 @@ from clusterddp.logs.checked_frames import (
     WorkersExited,
     WorkersStarted,
 )
-from clusterddp.remote.shared.logs.log_frames import MAX_ATTEMPT, MAX_PIECES, RUN
+from clusterddp.remote.shared.logs.log_frames import MAX_ATTEMPT, MAX_PIECES, is_run
 from clusterddp.remote.shared.run.plan import AGENT_LOG
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.wire.frames import parse_json
@@ -57,7 +57,7 @@ def _header(frame: Frame, run: str, attempt: int) -> LogHeader:
     fields = Fields(frame.header)
     if not fields.flag("hello"):
         raise ValueError("its logs do not begin with what they are of")
-    identity = fields.check("run", RUN.fullmatch, "a run's id"), fields.number("attempt", MAX_ATTEMPT)
+    identity = fields.check("run", is_run, "a run's id"), fields.number("attempt", MAX_ATTEMPT)
     if identity != (run, attempt):
         raise ValueError(f"they are of run {identity[0]}, attempt {identity[1]}, not of {run}, {attempt}")
     return LogHeader(run=run, attempt=attempt, clock_error_ns=fields.number("clock_error_ns"))

@@ -9,11 +9,13 @@ of its age, and only ever forward.
 """
 
 import os
-from array import array
 from bisect import bisect_left, bisect_right
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 from ..system.small_files import open_regular
+
+if TYPE_CHECKING:
+    from array import array
 
 SUFFIX = ".idx"
 MIN_INTERVAL = 99 * 10**6  # ns between two entries of a file: 10 a second, minus how early a timer may fire
@@ -149,6 +151,8 @@ class IndexReader:
         self._path = path
         self._inode = 0
         self._offset = 0
+        from array import array  # imports collections, and most who import this module read no index
+
         self._times: "array[Any]" = array("q")
         self._sizes: "array[Any]" = array("q")
 

@@ -14,13 +14,20 @@ whatever else holds: also where a worker starts runs of its own. So is a process
 import os
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
+from ..shared.run.spool_records import LeftProcess
 from ..spool.layout import Spool, all_spools
 from ..system import procfs
 from ..system.procfs import ProcStat
 from .roster import read_roster
+from .terminate import describe
 
 # Not the whole spool: a process that gives an order writes briefly into the rest of it.
 OUTPUT_FOLDERS = ("logs", "errors", "torch")
+
+
+def find_processes(spool: Spool, supervisor: Optional[int]) -> List[LeftProcess]:
+    """Every process of the spool's node, without the supervisor itself and the caller's own."""
+    return [describe(stat) for stat in NodeProcesses.of(spool, supervisor).find()]
 
 
 class NodeProcesses:

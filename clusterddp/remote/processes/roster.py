@@ -5,12 +5,12 @@ that has wiped its environment, closed our files and left for a session of its o
 updated once a second, for at most a hundredth of a core.
 """
 
-import json
 import os
 import time
 from typing import NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import to_json
 from ..shared.schema.record import field, read_record, record, to_fields
 from ..spool.layout import Spool
 from ..system import procfs
@@ -73,7 +73,7 @@ class RosterWriter:
             adopter=(parent, procfs.start_ticks(parent) or 0),
             members=tuple((member.pid, member.ticks, member.session) for member in members if member.pid != own),
         )
-        if roster != self._written and self._write(json.dumps(to_fields(roster)).encode()):
+        if roster != self._written and self._write(to_json(to_fields(roster)).encode()):
             self._written = roster
 
     def _write(self, data: bytes) -> bool:

@@ -6,7 +6,6 @@ neither, only the kernel state is reported.
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +18,7 @@ from ..shared.schema.record import to_fields
 from ..shared.wire.frames import parse_json
 from ..spool.layout import Spool
 from ..system import procfs
+from ..system.programs import find_program
 from ..system.small_files import text_of
 
 STACK_SIGNAL = signal.SIGRTMIN + 7  # a worker's hook prints all stacks on it; sent only where it has a handler
@@ -98,7 +98,7 @@ def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:
 def find_py_spy(python: str) -> Optional[str]:
     """The path of py-spy: in the training interpreter's folder, else on PATH."""
     path = os.path.join(os.path.dirname(python), "py-spy")
-    return path if os.access(path, os.X_OK) else shutil.which("py-spy")
+    return path if os.access(path, os.X_OK) else find_program("py-spy", os.environ)
 
 
 def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:

@@ -1,23 +1,16 @@
 """End a node's processes: SIGTERM, a grace period, SIGKILL, until none is found."""
 
 import os
-import signal
 import time
 from typing import Callable, List, Optional, Set, Tuple
 
+from ..shared.processes.signals import signal
 from ..shared.run.spool_records import LeftProcess
-from ..spool.layout import Spool
 from ..system import procfs
 from ..system.procfs import ProcStat
-from .ownership import NodeProcesses
 
 STOP_SIGNAL = signal.SIGUSR2  # to a supervisor: end the run, where no order can be written into its spool
 POLL_INTERVAL = 0.02  # seconds between searches while processes end
-
-
-def find_processes(spool: Spool, supervisor: Optional[int]) -> List[LeftProcess]:
-    """Every process of the spool's node, without the supervisor itself and the caller's own."""
-    return [describe(stat) for stat in NodeProcesses.of(spool, supervisor).find()]
 
 
 def describe(stat: ProcStat) -> LeftProcess:

@@ -8,21 +8,21 @@ The command is also ended when the request ends, as when the connection is close
 """
 
 import os
-import selectors
-import shutil
-from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+import select
+from typing import Any, Callable, Deque, Dict, List, Optional
 
 from ..helper.request import Request
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..shared.shell.command_records import ERR, OUT, ExecEnd, ExecInput, ExecOutput, ExecRequest, WorkerPlace
 from ..system.bootstrap import Refused, home_folder
+from ..system.programs import find_program
+from ..system.queues import deque
 from ..worker.agent_environment import worker_like
 from ..worker.worker_env import original_environment
 from .guard import GuardedCommand, GuardPipes, guard
 
 PIECE = 1 << 15
-LAST_OUTPUT_TIMEOUT = 1.0  # seconds without output after which an exited command's output counts as complete
+LAST_OUTPUT_TIMEOUT = 1000  # milliseconds without output after which an exited command's output counts as complete
 MAX_AFTER_END = 4 << 20  # bytes: more than both pipes hold, so what comes beyond is written after the end
 
 
@@ -36,7 +36,7 @@ def execute(request: Request) -> Dict[str, Any]:
         environment = worker_like(asked.place, environment)
         cwd = start_folder(asked.place, home)
     environment["PWD"] = cwd
-    shell = shutil.which("bash", path=environment.get("PATH", os.defpath)) or "/bin/sh"
+    shell = find_program("bash", environment) or "/bin/sh"
     argv = [*asked.argv] if asked.shell is None else [shell, "-c", asked.shell]
     command = GuardedCommand(argv, cwd, environment, asked.timeout, asked.grace)
     answer = CommandStreams(request, command).run()
@@ -60,7 +60,8 @@ class CommandStreams:
         self.answer = bytearray()
         self.ended = False  # the command has ended and the guard has answered
         self.after_end = 0  # bytes of output since
-        self.selector = selectors.DefaultSelector()
+        self.poll = select.poll()  # the module selectors takes a millisecond to import
+        self.watched: Dict[int, Callable[[int], None]] = {}  # descriptor → what to call when it is ready
         stdin, stdout, stderr, orders, answer = (os.pipe() for _ in range(5))
         parts = GuardPipes(stdin[0], stdout[1], stderr[1], orders[0], answer[1])
         if not os.fork():
@@ -71,21 +72,29 @@ class CommandStreams:
         self.orders = orders[1]
         os.set_blocking(self.stdin, False)
         self.outputs = {stdout[0]: to_fields(ExecOutput(OUT)), stderr[0]: to_fields(ExecOutput(ERR))}
-        self.selector.register(answer[0], selectors.EVENT_READ, self._take_answer)
-        self.selector.register(request.handle, selectors.EVENT_READ, self._take_frames)
+        self._watch(answer[0], self._take_answer)
+        self._watch(request.handle, self._take_frames)
         for handle in self.outputs:
-            self.selector.register(handle, selectors.EVENT_READ, self._forward_output)
+            self._watch(handle, self._forward_output)
 
     def run(self) -> ExecEnd:
         """Forward everything until the command has ended and its output is complete."""
         while self.outputs or not self.ended:
             self._watch_stdin()
-            ready = self.selector.select(LAST_OUTPUT_TIMEOUT if self.ended else None)
+            ready = self.poll.poll(LAST_OUTPUT_TIMEOUT if self.ended else None)
             if self.ended and (not ready or self.after_end > MAX_AFTER_END):
                 break  # its background processes hold the output open
-            for key, _ in ready:
-                key.data(key.fd)
+            for handle, _ in ready:
+                self.watched[handle](handle)
         return self._result()
+
+    def _watch(self, handle: int, act: Callable[[int], None], events: int = select.POLLIN) -> None:
+        self.poll.register(handle, events)
+        self.watched[handle] = act
+
+    def _unwatch(self, handle: int) -> None:
+        self.poll.unregister(handle)
+        del self.watched[handle]
 
     def _take_answer(self, handle: int) -> None:
         """Read the guard's answer, an ``ExecEnd`` as JSON; it is complete at the end of the pipe."""
@@ -93,7 +102,7 @@ class CommandStreams:
         self.answer += data
         if not data:
             self.ended = True
-            self.selector.unregister(handle)
+            self._unwatch(handle)
 
     def _result(self) -> ExecEnd:
         try:
@@ -107,7 +116,7 @@ class CommandStreams:
             self.request.send(data, **self.outputs[handle])
             self.after_end += len(data) if self.ended else 0
             return
-        self.selector.unregister(handle)
+        self._unwatch(handle)
         os.close(handle)
         del self.outputs[handle]
 
@@ -132,11 +141,11 @@ class CommandStreams:
         """Watch the command's stdin while there is input for it; close it after the last input."""
         if self.stdin is None:
             return
-        is_watched = self.stdin in self.selector.get_map()
+        is_watched = self.stdin in self.watched
         if self.input and not is_watched:
-            self.selector.register(self.stdin, selectors.EVENT_WRITE, self._forward_input)
+            self._watch(self.stdin, self._forward_input, select.POLLOUT)
         elif is_watched and not self.input:
-            self.selector.unregister(self.stdin)
+            self._unwatch(self.stdin)
         if self.input_ended and not self.input:
             self._close_input()
 
@@ -158,7 +167,7 @@ class CommandStreams:
 
     def _close_input(self) -> None:
         if self.stdin is not None:
-            if self.stdin in self.selector.get_map():
-                self.selector.unregister(self.stdin)
+            if self.stdin in self.watched:
+                self._unwatch(self.stdin)
             os.close(self.stdin)
             self.stdin = None

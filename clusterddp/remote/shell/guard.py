@@ -4,20 +4,22 @@ It is separate from the helper, which may be killed with its connection at any m
 its orders pipe and ends all of its descendants. Background processes of a command that exited by itself are kept.
 """
 
-import json
+import errno
+import math
 import os
-import selectors
-import signal
-import subprocess
+import select
 import time
 from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
+from ..shared.processes.signals import signal
 from ..shared.run.spool_records import LeftProcess
+from ..shared.schema.json_text import to_json
 from ..shared.schema.record import to_fields
 from ..shared.shell.command_records import ExecEnd
 from ..system import prctl, procfs
 from ..system.descriptors import close_all_but
+from ..system.programs import find_program
 from ..system.wait_status import exit_code, reap
 
 NOT_STARTED = 127  # a shell's exit code for a missing command
@@ -55,7 +57,7 @@ def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
         os.dup2(streams.stderr, 2)  # else the connection would stay open as long as this process
         answer = _run(command, streams)
         with os.fdopen(streams.answer, "wb") as stream:
-            stream.write(json.dumps(to_fields(answer)).encode())
+            stream.write(to_json(to_fields(answer)).encode())
         status = 0
     finally:
         os._exit(status)
@@ -69,20 +71,12 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
-        child = subprocess.Popen(
-            command.argv,
-            cwd=command.cwd,
-            env=command.environment,
-            stdin=streams.stdin,
-            stdout=streams.stdout,
-            stderr=streams.stderr,
-            preexec_fn=os.setpgrp,  # noqa: PLW1509 - one thread; Popen's own way is Python 3.11
-        )
+        child = _start(command, streams)
     except (OSError, ValueError) as error:
         return ExecEnd(code=NOT_STARTED, error=_start_failure(command, error), stopped=False, left=())
     for handle in (streams.stdin, streams.stdout, streams.stderr):
         os.close(handle)
-    code, timed_out = _wait(child.pid, streams.orders, woken, command.timeout)
+    code, timed_out = _wait(child, streams.orders, woken, command.timeout)
     if code is not None:
         return ExecEnd(code=code, error="", stopped=False, left=tuple(descendants()))
     left = terminate.terminate_all(descendants, command.grace)
@@ -90,6 +84,26 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
     timeout_message = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
     code = TIMED_OUT if timed_out else 128 + signal.SIGTERM
     return ExecEnd(code=code, error=timeout_message, stopped=not timed_out, left=tuple(left))
+
+
+def _start(command: GuardedCommand, streams: GuardPipes) -> int:
+    """Start the command in a process group of its own; return its pid. Raises OSError or ValueError.
+
+    ``subprocess`` would take longer to import than the rest of this process's work, and copy this process once more.
+    """
+    os.chdir(command.cwd)
+    name = command.argv[0]
+    program = name if "/" in name else find_program(name, command.environment)
+    if not program:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return os.posix_spawn(
+        program,
+        command.argv,
+        command.environment,
+        file_actions=[(os.POSIX_SPAWN_DUP2, handle, number) for number, handle in enumerate(streams[:3])],
+        setpgroup=0,
+        setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # which Python ignores
+    )
 
 
 def descendants() -> List[LeftProcess]:
@@ -103,20 +117,20 @@ def descendants() -> List[LeftProcess]:
 def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[Optional[int], bool]:
     """Wait; return the command's exit code, or None if it has to be ended, and whether it timed out."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    with selectors.DefaultSelector() as selector:
-        selector.register(orders, selectors.EVENT_READ)
-        selector.register(woken, selectors.EVENT_READ)
-        while True:
-            for ended, status in reap():
-                if ended == pid:
-                    return exit_code(status), False
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return None, True
-            for key, _ in selector.select(left):
-                if key.fd == orders:
-                    return None, False
-                os.read(woken, 4096)
+    poll = select.poll()  # the module selectors takes as long to import as all else here
+    poll.register(orders, select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    while True:
+        for ended, status in reap():
+            if ended == pid:
+                return exit_code(status), False
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return None, True
+        for handle, _ in poll.poll(None if left is None else math.ceil(left * 1000)):
+            if handle == orders:
+                return None, False
+            os.read(woken, 4096)
 
 
 def _start_failure(command: GuardedCommand, error: Exception) -> str:

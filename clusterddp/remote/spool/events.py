@@ -4,12 +4,12 @@ Each record is one O_APPEND write, so writers need no lock. A full disk may cut 
 new line, and readers skip what they cannot decode.
 """
 
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ..shared.run.plan import AGENT_LOG
+from ..shared.schema.json_text import to_json
 from ..shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def append_event(path: str, name: str, **fields: Any) -> bool:
 
         redaction = redaction_of(os.path.dirname(path))
         record.update((text, redaction.value(fields[text])) for text in quoted)
-    line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    line = to_json(record).encode() + b"\n"
     try:
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:

@@ -10,7 +10,6 @@ One node touches only its own folder: a home may be shared by all hosts, and two
 
 import errno
 import fcntl
-import json
 import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, TypeVar
@@ -29,6 +28,7 @@ from ..shared.run.spool_records import (
     read_ready,
     read_stop_order,
 )
+from ..shared.schema.json_text import to_json
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..system import disk_space, procfs
 from ..system.bootstrap import Refused, read_json, write_json, write_private
@@ -288,7 +288,7 @@ class Spool:
             if error.errno not in disk_space.FULL_ERRNOS:
                 raise
             try:
-                disk_space.write_reserved(self.path(name), json.dumps(value).encode())
+                disk_space.write_reserved(self.path(name), to_json(value).encode())
             except FileNotFoundError:  # the space was used already, by an earlier order, which stands
                 if not os.path.exists(self.path(name)):
                     raise error from None

@@ -8,7 +8,6 @@ Output files belong to the user and are not changed. Later readers have no secre
 redacted copies of the ends are kept.
 """
 
-import json
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
@@ -82,6 +81,8 @@ def redact_record(path: str, redaction: "Redaction") -> None:
             text = stream.read().decode("utf-8", "surrogateescape")
     except OSError:  # there is none
         return
+    import json
+
     try:
         value = json.loads(text)
         redacted = redaction.value(value, MAX_RECORD_TEXT)

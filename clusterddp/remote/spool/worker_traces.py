@@ -1,8 +1,8 @@
 """The traces that failed workers left in a node's spool: their exits, exceptions and ends of stderr."""
 
-import signal
 from typing import Optional, Sequence
 
+from ..shared.processes.signals import signal
 from ..shared.run.event_schema import WORKER_EXITED, NodeEvent
 from ..shared.run.plan import AGENT_LOG
 from ..shared.schema.record import read_record

@@ -14,8 +14,9 @@ from ..control.control_events import Event, MessageReceived
 from ..control.look_messages import LookPart, LookRequest, StallNotice, look_parts
 from ..control.message_fields import MAX_CAUSE, MAX_REASON, cut
 from ..processes.debug_stops import stops_of
+from ..processes.ownership import find_processes
 from ..processes.stacks import live_workers, stack_reports
-from ..processes.terminate import find_processes, kill
+from ..processes.terminate import kill
 from ..processes.traces import worker_traces
 from ..shared.collectives import hang_sentence
 from ..shared.collectives.hang_judge import Finding

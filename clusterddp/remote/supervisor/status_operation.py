@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from ..helper.request import Request
 from ..logs.time_index import last_growth
-from ..processes import terminate
+from ..processes.ownership import find_processes
 from ..shared.run.event_schema import STALLED_EVENT, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.run.plan import AGENT_LOG, NodePlan
 from ..shared.run.run_state import RunState
@@ -95,7 +95,7 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
     if brief:
         return _brief(report, spool, plan)
     if not exit_record:
-        found = terminate.find_processes(spool, spool.supervisor())
+        found = find_processes(spool, spool.supervisor())
         pids, joined = tuple(process.pid for process in found), _agents_connected(spool) if plan.store else None
         report = report._replace(pids=pids, joined=joined)
     if not exit_record or exit_record.state != RunState.SUCCEEDED or _has_restarts(events):

@@ -1,12 +1,10 @@
 """The Python that workers run: found by its setting, or in the environment after the setup."""
 
-import json
 import os
-import shutil
 from typing import Dict, List, NamedTuple, Optional
 
 from .bootstrap import Refused
-from .bounded_child import Child
+from .programs import find_program
 
 START_TIMEOUT = 30.0  # seconds for an interpreter that only reports its path and version
 _REPORT_SCRIPT = (
@@ -29,6 +27,10 @@ def find_interpreter(configured: Optional[str], env: Dict[str, str], workdir: Op
     ``configured`` is ``clusterddp_python``: a name on PATH, or a path (``~`` and paths relative to ``workdir``, or
     without one to the home folder, allowed). Raises Refused if there is none, or it does not run.
     """
+    import json
+
+    from .bounded_child import Child  # who only locates an interpreter starts none
+
     names = [configured] if configured else ["python", "python3"]
     problem = ""
     for name in names:
@@ -51,6 +53,6 @@ def locate(name: str, env: Dict[str, str], workdir: Optional[str]) -> Optional[s
     """
     name = os.path.expanduser(name)
     if "/" not in name:
-        return shutil.which(name, path=env.get("PATH", os.defpath))
+        return find_program(name, env)
     path = os.path.normpath(os.path.join(os.path.expanduser(workdir or "~"), name))
     return path if os.access(path, os.X_OK) and os.path.isfile(path) else None

@@ -1,9 +1,9 @@
 """The host's GPUs without torch, as ``nvidia-smi`` and the PCI bus list them."""
 
 import os
-import shutil
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from . import programs
 from .bounded_child import Child, ChildResult
 from .small_files import sorted_names
 
@@ -113,7 +113,7 @@ def pci_gpus(root: str = "/sys/bus/pci/devices") -> Dict[str, int]:
 
 def find_program(env: Dict[str, str]) -> Optional[str]:
     """The path of nvidia-smi; None where it is not installed."""
-    found = shutil.which("nvidia-smi", path=env.get("PATH", os.defpath))
+    found = programs.find_program("nvidia-smi", env)
     return found or next((path for path in _DEFAULT_PATHS if os.access(path, os.X_OK)), None)
 
 

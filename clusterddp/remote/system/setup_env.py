@@ -4,12 +4,13 @@ The lines run once in ``bash -l`` under a constant script. They reach it through
 into shell text and appear in no process listing. The environment at their end is what counts.
 """
 
-import hashlib
 import os
-from typing import Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
 
 from .bootstrap import Refused
-from .bounded_child import Child, ChildResult
+
+if TYPE_CHECKING:
+    from .bounded_child import ChildResult
 
 TIMEOUT = 120.0  # seconds; `conda activate` and `module load` on a cold network file system take tens of them
 
@@ -60,6 +61,8 @@ def setup_environment(lines: Sequence[str], base_env: Mapping[str, str], *, time
 
 def environment_digest(env: Mapping[str, str]) -> str:
     """A digest of the variables that affect torch; equal for two sessions of one setup."""
+    import hashlib  # loads OpenSSL
+
     digest = hashlib.sha256()
     for name in sorted(env):
         if name in _DIGEST_VARIABLES or name.startswith(_DIGEST_PREFIXES):
@@ -67,8 +70,10 @@ def environment_digest(env: Mapping[str, str]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> ChildResult:
+def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> "ChildResult":
     """Run the script; its answer is ``F<status> <line>`` for a line that failed, else ``E`` and the environment."""
+    from .bounded_child import Child  # most hosts have no setup lines
+
     text = "\n".join(lines) + "\n"
     argv: List[str] = ["bash", "-l", "-c", _SCRIPT, "clusterddp-setup"]
     try:
@@ -80,7 +85,7 @@ def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> ChildResu
         ) from error
 
 
-def _failure(lines: Sequence[str], answer: ChildResult) -> str:
+def _failure(lines: Sequence[str], answer: "ChildResult") -> str:
     """Why the setup lines failed, in one line."""
     last_line = answer.last_line()
     tail = ": " + last_line if last_line else ""

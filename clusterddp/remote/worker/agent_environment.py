@@ -1,23 +1,25 @@
 """Environments made on a host: of a node's agent, and like a worker's for commands that are no worker."""
 
 import os
-import shutil
 from typing import TYPE_CHECKING, Dict, Tuple
 
 from ..shared.run.node_env import without_other_launchers
-from ..shared.run.plan import BACKEND, NodePlan, spool_environment
-from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.interpreter import locate
+from ..system.programs import find_program
 from ..system.setup_env import setup_environment
 from .worker_env import PRIVATE, PRIVATE_PREFIX
 
 if TYPE_CHECKING:
+    from ..shared.run.plan import NodePlan
     from ..shared.shell.command_records import WorkerPlace
+    from ..spool.layout import Spool
 
 
-def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
+def agent_environment(plan: "NodePlan", spool: "Spool") -> Dict[str, str]:
     """The agent's environment: what the setup lines leave, without other launchers' variables, then the plan's."""
+    from ..shared.run.plan import BACKEND, spool_environment  # an environment like a worker's needs no plan
+
     environment = without_other_launchers(setup_environment(plan.host_settings.setup, dict(os.environ)))
     values = dict(plan.env)
     for name in plan.yielding:  # probed values; the host's user or a setup line may override them
@@ -35,6 +37,8 @@ def agent_environment(plan: NodePlan, spool: Spool) -> Dict[str, str]:
 
 def environment_of_run(folder: str) -> Tuple[Dict[str, str], str]:
     """Return the environment and folder of a run's workers, without secrets and without per-rank variables."""
+    from ..spool.layout import Spool
+
     spool = Spool(folder)
     try:
         plan = spool.plan()
@@ -56,7 +60,7 @@ def worker_like(place: "WorkerPlace", session: Dict[str, str]) -> Dict[str, str]
     environment.update(job.env)
     environment["CLUSTERDDP_HOST"] = place.host
     python = locate(job.python, environment, job.workdir) if job.python else None
-    if python and shutil.which(os.path.basename(python), path=environment.get("PATH", os.defpath)) != python:
+    if python and find_program(os.path.basename(python), environment) != python:
         folders = [os.path.dirname(python), environment.get("PATH", os.defpath)]
         environment["PATH"] = os.pathsep.join(folders)
     return environment

@@ -1,12 +1,13 @@
 """The program that torchrun starts for each worker (PYTHON_EXEC), and the worker's environment."""
 
 import os
-import shlex
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict
 
-from ..shared.run.plan import NodePlan
-from ..spool.layout import Spool
 from ..system.bootstrap import write_private
+
+if TYPE_CHECKING:
+    from ..shared.run.plan import NodePlan
+    from ..spool.layout import Spool
 
 # The variables recorded at a start; the rest of the environment is never written anywhere.
 RECORDED = (
@@ -36,6 +37,8 @@ def shim_script(interpreter: str, code: str, spool: str) -> str:
     """
     line = "#!%s -IS\n" % interpreter
     if len(os.fsencode(line)) > MAX_SHEBANG or len(interpreter.split()) != 1:
+        import shlex
+
         argv = [interpreter, "-I", "-S", code, "shim", spool]
         return '#!/bin/sh\nexec %s "$@"\n' % " ".join(map(shlex.quote, argv))
     call = "from clusterddp_remote.__main__ import main\nsys.exit(main(['shim', %a, *sys.argv[1:]]))\n" % spool
@@ -111,7 +114,7 @@ def recorded_variables(env: Dict[str, str]) -> Dict[str, Any]:
     return values
 
 
-def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
+def wrong_size(plan: "NodePlan", record: Dict[str, Any]) -> str:
     """Why a round's size is not the plan's; empty if it is.
 
     torchrun's c10d has been seen to shrink a job to one host, which then trained on alone and succeeded.
@@ -125,7 +128,7 @@ def wrong_size(plan: NodePlan, record: Dict[str, Any]) -> str:
     return "this round has %s workers in place of %s; do the clocks of the hosts differ?" % (workers, planned)
 
 
-def write_worker(spool: Spool, interpreter: str) -> None:
+def write_worker(spool: "Spool", interpreter: str) -> None:
     """Write the program that torchrun starts for each worker: the shim, run by the worker's own interpreter."""
     text = shim_script(interpreter, spool.code, spool.folder)
     write_private(spool.path("worker"), text.encode(), 0o700, durable=False)

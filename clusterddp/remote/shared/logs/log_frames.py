@@ -12,8 +12,12 @@ lines of both streams of that worker in the order in which they were written: th
 and of its other stream in turn; ``second`` has ``offset``, ``next`` and ``time`` of the other.
 """
 
-import re
-
-RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # a run's id
 MAX_ATTEMPT = 1 << 20
 MAX_PIECES = 400  # of a frame; their sizes fit into its header
+
+
+def is_run(text: str) -> bool:
+    """Whether a text can be a run's id."""
+    import re  # hosts import this module for more than ids
+
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", text))

@@ -1,9 +1,11 @@
 """Sort host names, and fold them into ranges in the inventory's notation: ``gpu[00:31]``. Pure."""
 
-import re
-from typing import Iterable, List, Sequence, Union
+from typing import TYPE_CHECKING, Iterable, List, Optional, Sequence, Union
 
-_NUMBERED = re.compile(r"(.*?)(\d{1,9})(\D*)")
+if TYPE_CHECKING:
+    import re
+
+_NUMBERED = r"(.*?)(\d{1,9})(\D*)"
 
 
 def sorted_names(names: Iterable[str]) -> List[str]:
@@ -29,16 +31,23 @@ def folded_words(names: Sequence[str]) -> List[str]:
 
 def _follows(before: str, name: str) -> bool:
     """Whether a name has the next number after another's, and is otherwise the same."""
-    one, other = _NUMBERED.fullmatch(before), _NUMBERED.fullmatch(name)
+    one, other = _numbered(before), _numbered(name)
     if not one or not other or (one[1], one[3]) != (other[1], other[3]) or int(other[2]) != int(one[2]) + 1:
         return False
     padded = one[2].startswith("0") or other[2].startswith("0")
     return len(one[2]) == len(other[2]) or not padded
 
 
+def _numbered(name: str) -> "Optional[re.Match[str]]":
+    """A name's text before its number, the number, the text after it; None without a number."""
+    import re  # most processes on hosts that can name hosts name none
+
+    return re.fullmatch(_NUMBERED, name)
+
+
 def _words(run: Sequence[str]) -> Sequence[str]:
     """Consecutive names as a range; one or two names stay as they are."""
-    first, last = _NUMBERED.fullmatch(run[0]), _NUMBERED.fullmatch(run[-1])
+    first, last = _numbered(run[0]), _numbered(run[-1])
     if len(run) < 3 or not first or not last:
         return run
     if not first[1] + first[3]:
@@ -48,5 +57,7 @@ def _words(run: Sequence[str]) -> Sequence[str]:
 
 def _pieces(name: str) -> List[Union[int, str]]:
     """A name as text and numbers in turn, to sort by."""
+    import re
+
     pieces = re.split("([0-9]{1,9})", name)  # every second one is a number
     return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)]

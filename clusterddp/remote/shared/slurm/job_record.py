@@ -11,7 +11,7 @@ Pure.
 import re
 from typing import Any, Mapping, NamedTuple, Optional
 
-from ..logs.log_frames import RUN
+from ..logs.log_frames import is_run
 from ..run.plan import NodePlan
 from ..schema.fields import Fields
 from ..schema.record import checked, field, maybe, nested, read_record, record
@@ -75,7 +75,7 @@ class SlurmJob(NamedTuple):
 class SubmittedRun(NamedTuple):
     """A login host's report on a run that was submitted there."""
 
-    run: str = field(checked(RUN.fullmatch, "a run's id"))
+    run: str = field(checked(is_run, "a run's id"))
     plan: NodePlan = field(nested(NodePlan))
     # Slurm's job id
     job: Optional[str] = field(maybe(checked(JOB_ID.fullmatch, "a job's number")), default=None)

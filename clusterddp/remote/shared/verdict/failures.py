@@ -13,14 +13,16 @@ the culprit does.
 Times are the node's own clock (ns).
 """
 
-import re
-import signal
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
+from ..processes.signals import signal
 from ..run.event_schema import AGENT_EXITED, STALLED_EVENT, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..schema.fields import Fields
 from ..schema.record import Reader, field, record
 from ..text.shortening import cut_in_the_middle
+
+if TYPE_CHECKING:
+    import re
 
 T = TypeVar("T")
 FAIL_FAST_REASON = "another host failed"
@@ -55,7 +57,7 @@ SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # never caused by the prog
 CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _NEVER = 1 << 63
 
-# Compiled at first use: most processes that import this module never need them.
+# `re` is imported, and they are compiled, at first use: most processes that import this module never need them.
 _LOST_PEER = (
     r"(?i)connection (was )?(likely )?(closed|reset|aborted)|Broken pipe|recvBytes|sendBytes|Connection refused"
     r"|ncclRemoteError|NCCL.*(remote process|watchdog)|ncclCommWatchdog|Watchdog caught collective|DistBackendError"
@@ -176,7 +178,7 @@ def agent_output(node: Evidence) -> str:
 
 def is_lost_peer(text: str) -> bool:
     """Whether a message reports that another worker disappeared."""
-    return bool(re.search(_LOST_PEER, text)) and not re.search(_OWN_FAULT, text)
+    return bool(_search(_LOST_PEER, text)) and not _search(_OWN_FAULT, text)
 
 
 def _last_start(node: Evidence) -> int:
@@ -211,7 +213,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
     peer = is_lost_peer(evidence + (stderr if event.signal == signal.SIGABRT and not recorded else ""))
     output = evidence if error.exc_type else evidence + "\n" + stderr
-    timed_out = re.search(_WATCHDOG, output)
+    timed_out = _search(_WATCHDOG, output)
     return FailedWorker(
         kind=LOST_PEER if peer else OWN,
         cause=cause,
@@ -274,7 +276,7 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
         if own_location and message.endswith(own_location):  # a SyntaxError names its position itself
             message = message[: -len(own_location)]
         text = "%s%s%s" % (error.exc_type, ": " if message else "", message)
-        return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in_brackets(location), location
+        return OUT_OF_MEMORY if _search(_OUT_OF_MEMORY, text) else EXCEPTION, text + _in_brackets(location), location
     if number == signal.SIGKILL and event.oom_kills:
         return OUT_OF_MEMORY, "killed by the kernel's out-of-memory killer (SIGKILL)", ""
     if number == signal.SIGKILL and event.orphan:
@@ -288,12 +290,12 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
     line = _last_error_line(stderr)
     location = _location(stderr) if _ends_trace(line) else ""
     text = "exit code %d%s%s" % (event.exit_code, ": " if line else "", line)
-    return OUT_OF_MEMORY if re.search(_OUT_OF_MEMORY, line) else EXIT, text + _in_brackets(location), location
+    return OUT_OF_MEMORY if _search(_OUT_OF_MEMORY, line) else EXIT, text + _in_brackets(location), location
 
 
 def _crash_message(stderr: str) -> str:
     """Find a crash message in stderr: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
-    matches = [re.search(_CRASH, line) for line in stderr.splitlines()]
+    matches = [_search(_CRASH, line) for line in stderr.splitlines()]
     found = [match.group(match.lastindex or 0).strip() for match in matches if match]
     return found[-1] if found else ""
 
@@ -301,7 +303,7 @@ def _crash_message(stderr: str) -> str:
 def _crash_location(stderr: str) -> str:
     """Find the innermost frame of the user's code that faulthandler printed, if the script has enabled it."""
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
-    own = [found for found in re.findall(_FRAME, dump) if not re.search(_INSTALLED, found[0])] if fatal else []
+    own = [found for found in _findall(_FRAME, dump) if not _search(_INSTALLED, found[0])] if fatal else []
     return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
 
 
@@ -316,7 +318,7 @@ def _in_brackets(location: str) -> str:
 
 def _location(stderr: str) -> str:
     """Find the last frame of the user's code in a printed traceback."""
-    own = [(name, line) for name, line in re.findall(_FRAME, stderr) if not re.search(_INSTALLED, name)]
+    own = [(name, line) for name, line in _findall(_FRAME, stderr) if not _search(_INSTALLED, name)]
     return "%s:%s" % (own[-1][0].rpartition("/")[2], own[-1][1]) if own else ""
 
 
@@ -334,12 +336,26 @@ def _last_error_line(text: str) -> str:
 
 
 def _ends_trace(line: str) -> bool:
-    return bool(re.match(_TRACE_END, line)) and ("Error" in line or "Exception" in line)
+    return bool(_search(_TRACE_END, line)) and ("Error" in line or "Exception" in line)
+
+
+def _search(pattern: str, text: str) -> "Optional[re.Match[str]]":
+    import re
+
+    return re.search(pattern, text)
+
+
+def _findall(pattern: str, text: str) -> List[Any]:
+    import re
+
+    return re.findall(pattern, text)
 
 
 def signal_name(number: int) -> str:
     """Return a signal's name, such as ``SIGKILL``; real-time signals have none and are shown by number."""
+    import signal as signals  # with its enums
+
     try:
-        return signal.Signals(number).name
+        return signals.Signals(number).name
     except ValueError:
         return "signal %d" % number

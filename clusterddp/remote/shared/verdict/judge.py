@@ -8,7 +8,6 @@ that is cut off writes its own. One copy is enough to tell how the run ended, wh
 the one of the later attempt counts, then a majority's, then one that stands, then that of more nodes heard.
 """
 
-import re
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..names.host_names import folded_names, sorted_names
@@ -21,9 +20,6 @@ from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
 STOPPED, INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 143, 130, 124, 125  # exit codes
 CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has its own exit code
-# The reason of a node that stopped because it lost another (supervisor/stop_conditions.py); which host was lost and
-# why is decided by the evidence.
-_LOST_ANOTHER = re.compile(r" (was|were) lost$| lost contact with ")
 _LIMITS = (TIME_LIMIT, STALLED)  # how the reasons begin of stops with the exit code TIMED_OUT
 EXIT_RECORD_DELAY = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
@@ -184,7 +180,7 @@ def _judge(
         return _ended(RunState.SUCCEEDED, 0, _success_line(ends))._replace(notice=lost or missed)
     stopped = [end for end in ends if end.state == RunState.STOPPED]
     ordered = [end for end in stopped if end.reason not in CONSEQUENTIAL_REASONS]
-    ordered = [end for end in ordered if not (lost and end.ours and _LOST_ANOTHER.search(end.reason))]
+    ordered = [end for end in ordered if not (lost and end.ours and end.lost_another)]
     ended_at = min((end.stopping for end in ends if end.stopping is not None), default=None)
     failures = sorted((f for end in ends for f in _failures(end, ended_at)), key=lambda f: (f.kind, f.time_ns))
     own = [failure for failure in failures if failure.kind != ENDED]

@@ -6,13 +6,13 @@
 Times are by the operator's clock (ns).
 """
 
-import json
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..run.event_schema import STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..run.run_state import ENDED_STATES, RunState
 from ..run.spool_records import ExitRecord
 from ..schema.fields import DamagedError, Fields
+from ..schema.json_text import to_json
 from ..schema.record import by_key, field, many, one_of, read_record, record, to_fields
 from ..text.shortening import cut_in_the_middle
 from .failures import (
@@ -70,6 +70,14 @@ class NodeEnd(NamedTuple):
     # the first of them, by class, then by time
     failures: Tuple[FailedWorker, ...] = field(many(FailedWorker), default=())
     failed: int = field(Fields.number, default=0)  # how many there were
+
+    @property
+    def lost_another(self) -> bool:
+        """Whether it stopped because it had lost another node (supervisor/stop_conditions.py).
+
+        Which host was lost and why is decided by the evidence.
+        """
+        return self.reason.endswith((" was lost", " were lost")) or " lost contact with " in self.reason
 
 
 class EndedPart(NamedTuple):
@@ -162,7 +170,7 @@ def _fits(end: NodeEnd, most: int) -> bool:
     """Whether an end is small enough, and is read as it was written."""
     data = to_fields(end)
     try:
-        return len(json.dumps(data, separators=(",", ":"))) <= most and bool(read_end(data))
+        return len(to_json(data)) <= most and bool(read_end(data))
     except DamagedError:
         return False
 

@@ -6,7 +6,7 @@ missing, like one that was torn on the host's own disk.
 
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type, TypeVar
 
-from ..logs.log_frames import MAX_ATTEMPT, RUN
+from ..logs.log_frames import MAX_ATTEMPT, is_run
 from ..run.event_schema import NodeEvent, event_json, maybe_event
 from ..run.run_record import RunRecord
 from ..run.spool_records import ExitRecord, PeersRecord
@@ -54,7 +54,7 @@ def _events(fields: Fields, name: str) -> Tuple[NodeEvent, ...]:
 class NodeReport(NamedTuple):
     """One node of one attempt of a run, as its host reports it. Times are ns by the host's clock."""
 
-    run: str = field(checked(RUN.fullmatch, "a run's id"))
+    run: str = field(checked(is_run, "a run's id"))
     attempt: int = field(_up_to(MAX_ATTEMPT))
     host: str = field(Fields.filename)
     node_rank: int = field(_up_to(MAX_LENGTH))

@@ -5,10 +5,9 @@ asks many hosts says what it has from others: a run's record and verdict are the
 of them name.
 """
 
-import json
 from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..logs.log_frames import RUN
+from ..logs.log_frames import is_run
 from ..schema.fields import Fields
 from ..schema.json_text import to_json
 from ..schema.record import MAX_LENGTH, by_key, checked, field, maybe, record, record_in
@@ -39,7 +38,7 @@ class StatusRequest(NamedTuple):
 class DamagedNode(NamedTuple):
     """A node whose files are damaged, and how."""
 
-    run: str = field(checked(RUN.fullmatch, "a run's id"))
+    run: str = field(checked(is_run, "a run's id"))
     host: str = field(Fields.text)
     damaged: str = field(checked(str.isprintable, "a line"))
 
@@ -68,6 +67,7 @@ def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
 def common_digest(value: Any) -> Optional[str]:
     """The digest of the value of one of COMMON_FIELDS; None if every node sends it, whatever the others have sent."""
     import hashlib  # loads OpenSSL
+    import json
 
     text = json.dumps(value, sort_keys=True)
     is_kept = MIN_COMMON_FIELD <= len(text) <= MAX_COMMON_FIELD
@@ -93,6 +93,7 @@ def without_known_fields(node: Mapping[str, Any], known: Mapping[str, str]) -> D
     Their names are in ``same``, the digests of the other long fields in ``digests``.
     """
     import hashlib  # loads OpenSSL
+    import json
 
     answer = dict(node, same=[], digests={})
     for name, value in node.items():
