@@ -4,7 +4,7 @@ import os
 import time
 from typing import Callable, List, Optional, Set, Tuple
 
-from ..shared.processes.signals import signal
+from ..shared.processes.signal_numbers import signal
 from ..shared.run.spool_records import LeftProcess
 from ..system import procfs
 from ..system.procfs import ProcStat

@@ -12,7 +12,7 @@ import time
 from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
-from ..shared.processes.signals import signal
+from ..shared.processes.signal_numbers import signal
 from ..shared.run.spool_records import LeftProcess
 from ..shared.schema.json_text import to_json
 from ..shared.schema.record import to_fields

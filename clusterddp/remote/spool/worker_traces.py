@@ -2,7 +2,7 @@
 
 from typing import Optional, Sequence
 
-from ..shared.processes.signals import signal
+from ..shared.processes.signal_numbers import signal
 from ..shared.run.event_schema import WORKER_EXITED, NodeEvent
 from ..shared.run.plan import AGENT_LOG
 from ..shared.schema.record import read_record

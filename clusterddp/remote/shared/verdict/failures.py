@@ -15,7 +15,7 @@ Times are the node's own clock (ns).
 
 from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
-from ..processes.signals import signal
+from ..processes.signal_numbers import signal
 from ..run.event_schema import AGENT_EXITED, STALLED_EVENT, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
 from ..schema.fields import Fields
 from ..schema.record import Reader, field, record
