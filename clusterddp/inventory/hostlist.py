@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
 _SETTING = re.compile(r"([\w-]+)(\s*:\s*)([^\s,{}][^,{}\n]*)")
 _MAX_LINES = 40  # shown of a difference
-_MIN_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
+LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
 
@@ -111,7 +111,7 @@ def _read_item(item: str) -> tuple[str, dict[str, Any]]:
     if port is not None:
         if not 1 <= port <= 65535:
             raise InventoryError(f"port {port} is not from 1 to 65535", where=where, remedy=_REMEDY)
-        if port < _MIN_PORT:
+        if port < LOWEST_PORT:
             whole = f"{user}{at}{name}"
             raise InventoryError(
                 f"{rest}: is {port} a number of processes, or a port?",

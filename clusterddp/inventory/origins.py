@@ -9,13 +9,15 @@ from typing import Any
 import yaml
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory.hostlist import from_host_list
+from clusterddp.inventory.hostlist import LOWEST_PORT, from_host_list
 from clusterddp.inventory.ssh_config import hosts_of_ssh_config, is_ssh_config, names_of_ssh_config
 from clusterddp.remote.shared.names.host_names import folded_words
 from clusterddp.remote.shared.slurm.nodelist import expand_nodelist
 
 _MOST_SLOTS = r"(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
-_SLOTS = re.compile(rf"(?P<host>[^\s:=#]+){_MOST_SLOTS}(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?{_MOST_SLOTS}")
+_HOST = r"(?:(?P<user>[^\s:=#@]+)@)?(?P<host>[^\s:=#@]+)"
+_SLOTS = re.compile(rf"{_HOST}{_MOST_SLOTS}(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?{_MOST_SLOTS}")
+_COUNTED = re.compile(r"[\w.-]+:([0-9]{1,5})")
 _NODE_NAME = re.compile(r"^NodeName=(?P<hosts>\S+)", re.MULTILINE | re.IGNORECASE)
 _MAX_HOSTS = 10_000  # hosts
 
@@ -36,9 +38,9 @@ def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]
     """Each host's name, or range of names, with its variables.
 
     ``text`` is an ssh_config file, recognised by its ``Host`` lines; or a host file with ``gpu01``, ``gpu01 slots=8``
-    (DeepSpeed, Open MPI), ``gpu01:8`` (MPICH) or ``gpu[01-04,07]`` (Slurm) on each line; or ``NodeName=`` lines of a
-    slurm.conf. With ``in_effect`` it is an ssh_config that ssh reads anyway, so names suffice. Raises
-    ``InventoryError`` for another line, or if there is no host.
+    (DeepSpeed, Open MPI), ``gpu01:8`` (MPICH), ``gpu01:4,gpu02:4`` (horovodrun's -H) or ``gpu[01-04,07]`` (Slurm) on
+    each line; or ``NodeName=`` lines of a slurm.conf. With ``in_effect`` it is an ssh_config that ssh reads anyway, so
+    names suffice. Raises ``InventoryError`` for another line, or if there is no host.
     """
     found: dict[str, dict[str, Any]] = {}
     if in_effect:
@@ -61,10 +63,14 @@ def _host_of_line(line: str, number: int) -> dict[str, dict[str, Any]]:
         return {}
     if "[" in line and not line.startswith("["):
         return {name: {} for name in _ranges(line)}
-    match = _SLOTS.fullmatch(line)
-    if match is None:
-        raise InventoryError(f"line {number}: {line[:60]!r} names no host", remedy="write gpu01, or gpu01 slots=8")
-    return {match["host"]: {"clusterddp_nproc": int(match["slots"])} if match["slots"] else {}}
+    found = {}
+    for item in line.split(","):
+        match = _SLOTS.fullmatch(item.strip())
+        if match is None:
+            raise InventoryError(f"line {number}: {line[:60]!r} names no host", remedy="write gpu01, or gpu01 slots=8")
+        variables = {"ansible_user": match["user"], "clusterddp_nproc": match["slots"] and int(match["slots"])}
+        found[match["host"]] = {name: value for name, value in variables.items() if value is not None}
+    return found
 
 
 def _ranges(text: str) -> list[str]:
@@ -89,6 +95,11 @@ def inventory_text(hosts: dict[str, dict[str, Any]], *, origin: str, name: str) 
 
 
 def hosts_of_list(text: str) -> dict[str, dict[str, Any]]:
-    """The hosts of a host list such as ``alice@gpu01,gpu02:2222``, with their variables."""
+    """The hosts of a host list such as ``alice@gpu01,gpu02:2222``, with their variables.
+
+    Where every host has a number that cannot be a port, the list is horovodrun's ``gpu01:4,gpu02:4``.
+    """
+    if all((match := _COUNTED.fullmatch(item)) and int(match[1]) < LOWEST_PORT for item in text.split(",")):
+        return hosts_of(text)
     found: dict[str, dict[str, Any]] = yaml.safe_load(from_host_list(text))["all"]["hosts"]
     return found

@@ -51,11 +51,38 @@ def test_a_host_file_becomes_an_inventory_that_loads(text: str, names: tuple[str
         "a max_slots=9 slots=8\nb max-slots=4 4\nc max_slots=2",
         "a:8\nb:4\nc\n",
         "a 8\nb 4\nc",
+        "a:8,b:4\nc\n",
+        "a:8, b:4, c",
     ],
 )
 def test_slots_are_processes(text: str) -> None:
     Path("hostfile").write_text(text)
     assert made("hostfile") == [("a", None, None, 8), ("b", None, None, 4), ("c", None, None, None)]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_user_before_a_host_is_who_logs_in() -> None:
+    Path("hostfile").write_text("alice@a slots=8\nbob@b\nalice@c,d\n")
+    assert made("hostfile") == [
+        ("a", "alice", None, 8),
+        ("b", "bob", None, None),
+        ("c", "alice", None, None),
+        ("d", None, None, None),
+    ]
+
+
+@pytest.mark.usefixtures("folder")
+def test_numbers_behind_all_hosts_that_are_no_port_are_processes_as_in_horovodrun(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert made("gpu01:4,10.0.0.2:21") == [("gpu01", None, None, 4), ("10.0.0.2", None, None, 21)]
+    assert "# clusterddp_nproc is what the file calls slots" in Path("inventory.yaml").read_text()
+    Path("inventory.yaml").unlink()
+    for mixed in ("gpu01:4,gpu02:2222", "gpu01:4,gpu02", "alice@gpu01:4,gpu02:4"):
+        code, lines = said(capsys, "init", mixed)
+        assert code == 2
+        assert "is 4 a number of processes, or a port?" in lines[-1]
+    assert not Path("inventory.yaml").exists()
 
 
 @pytest.mark.usefixtures("folder")
