@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CONTENTS = ROOT / "docs" / "README.md"
 API = "docs/site/api"
-# Where the pages of files hang in the table of contents.
-FILES = {"examples/README": "**", "playbooks/README": "**", "docs/inventory": "../inventories/*"}
+# Where pages hang in the table of contents that docs/README.md does not name.
+FILES = {
+    "examples/README": "**",
+    "playbooks/README": "**",
+    "docs/inventory": "../inventories/*",
+    "docs/coming-from": "coming-from/*",
+}
 
 project = "clusterddp"
 version = release = __version__
@@ -36,6 +41,7 @@ root_doc = "README"
 include_patterns = [
     "*.md",
     "docs/*.md",
+    "docs/coming-from/*.md",
     f"{API}.rst",
     "*/README.md",
     "examples/**.py",

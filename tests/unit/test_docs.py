@@ -23,7 +23,7 @@ from clusterddp.logs.lines import LogLine
 from tests import api_page, screens
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("[!.]*/README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("[!.]*/README.md")])
 EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
 FOREIGN = {
@@ -32,6 +32,22 @@ FOREIGN = {
     "--require-hashes",
     "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap", "--label",
     "--pty", "--requeue", "--reservation", "--time",
+}  # fmt: skip
+# Options of the tools that people come from.
+COMING_FROM = ROOT / "docs/coming-from"
+OF_OTHERS = {
+    "--config-file", "--enable-cpu-affinity", "--gpu-ids", "--machine-rank", "--main-process-ip",
+    "--main-process-port", "--mixed-precision", "--no-python", "--num-machines", "--num-processes",  # accelerate
+    "--forks",  # ansible
+    "--copy", "--dest", "--pick", "--rcopy", "--sudo", "--topology",  # clush
+    "--bind-cores-to-rank", "--deepspeed", "--deepspeed-config", "--elastic-training", "--enable-each-rank-log",
+    "--exclude", "--hostfile", "--include", "--num-gpus", "--num-nodes",  # deepspeed
+    "--autotune", "--host-discovery-script", "--max-np", "--min-np", "--mpi-args", "--network-interfaces",
+    "--output-filename", "--stall-check-shutdown-time-seconds",  # horovod
+    "--address", "--head", "--working-dir",  # ray
+    "--infra",  # skypilot
+    "--container-image", "--dependency", "--export", "--het-group", "--me", "--multi-prog", "--signal",  # srun
+    "--log-dir", "--master-addr", "--master-port", "--node-rank", "--redirects", "--standalone", "--tee",  # torchrun
 }  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
@@ -89,7 +105,14 @@ def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
     named = {word.replace("_", "-") for word in _OPTION.findall(text_of(page))}
     of_torchrun = {"--local-rank", "--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
     of_examples = {word for path in ROOT.glob("examples/*.py") for word in _OPTION.findall(text_of(path))}
-    assert named - ALL_OPTIONS - FOREIGN - of_torchrun - of_examples == set()
+    of_others = OF_OTHERS if page.parent == COMING_FROM else set[str]()
+    assert named - ALL_OPTIONS - FOREIGN - of_torchrun - of_examples - of_others == set()
+
+
+def test_every_option_of_another_tool_is_on_a_page_for_who_comes_from_it() -> None:
+    named = {word.replace("_", "-") for page in COMING_FROM.glob("*.md") for word in _OPTION.findall(text_of(page))}
+    assert not OF_OTHERS - named
+    assert not OF_OTHERS & (ALL_OPTIONS | FOREIGN)
 
 
 def spoken(text: str) -> list[str]:
@@ -183,6 +206,11 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert sorted(links) == sorted(page.stem for page in ROOT.glob("docs/*.md") if page.stem != "README")
     assert set(COMMANDS) <= set(links)
     assert "](docs/README.md)" in text_of(ROOT / "README.md")
+
+
+def test_every_page_for_who_comes_from_another_tool_is_linked() -> None:
+    links = re.findall(r"\]\(coming-from/([\w-]+)\.md\)", text_of(ROOT / "docs/coming-from.md"))
+    assert sorted(links) == sorted(page.stem for page in COMING_FROM.glob("*.md"))
 
 
 def anchors(page: Path) -> set[str]:
