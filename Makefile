@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks malformed dist test-installed site site-links man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks test-torchx malformed dist test-installed site site-links man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -107,6 +107,15 @@ $(FRAMEWORKS)/.stamp: $(VENV)/.stamp
 
 test-frameworks: $(FRAMEWORKS)/.stamp system-packages  ## Lightning, accelerate, Trainer, Inductor: plainly, forked, warm
 	CLUSTERDDP_FRAMEWORKS=$(CURDIR)/$(FRAMEWORKS)/bin/python $(PYTEST) tests/frameworks
+
+TORCHX := $(VENV)/torchx
+$(TORCHX)/.stamp: $(VENV)/.stamp
+	$(BIN)/python -m venv $(TORCHX)
+	$(TORCHX)/bin/pip install --quiet --editable '.[torchx]'
+	touch $@
+
+test-torchx: $(TORCHX)/.stamp system-packages  ## torchx's own commands with our scheduler, on this machine and on the lab
+	CLUSTERDDP_TORCHX=$(CURDIR)/$(TORCHX)/bin/torchx $(PYTEST) tests/torchx
 
 malformed: $(VENV)/.stamp  ## what is said of two hundred malformed inventories, as a table
 	$(BIN)/python benchmarks/malformed_inventories.py

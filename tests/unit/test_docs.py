@@ -49,6 +49,10 @@ OF_OTHERS = {
     "--container-image", "--dependency", "--export", "--het-group", "--me", "--multi-prog", "--signal",  # srun
     "--log-dir", "--master-addr", "--master-port", "--node-rank", "--redirects", "--standalone", "--tee",  # torchrun
 }  # fmt: skip
+OF_TORCHX = {
+    "--cpu", "--gpu", "--image", "--max-retries", "--metadata", "--mounts", "--msg", "--rdzv-conf", "--rdzv-port",
+    "--regex", "--script", "--streams", "--tee", "--workspace", "--dryrun", "--env", "--lr", "--mem", "--name",
+}  # fmt: skip
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z_-]*[a-z]")
 
@@ -105,7 +109,7 @@ def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
     named = {word.replace("_", "-") for word in _OPTION.findall(text_of(page))}
     of_torchrun = {"--local-rank", "--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
     of_examples = {word for path in ROOT.glob("examples/*.py") for word in _OPTION.findall(text_of(path))}
-    of_others = OF_OTHERS if page.parent == COMING_FROM else set[str]()
+    of_others = OF_OTHERS if page.parent == COMING_FROM else OF_TORCHX if page.name == "torchx.md" else set[str]()
     assert named - ALL_OPTIONS - FOREIGN - of_torchrun - of_examples - of_others == set()
 
 
