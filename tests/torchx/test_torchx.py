@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ if not TORCHX:
     pytest.skip("only in make test-torchx", allow_module_level=True)
 
 PYTHON = Path(TORCHX).with_name("python")
+PAGE = Path(__file__).parents[2] / "docs" / "torchx.md"
 DEFAULT, BUILT_IN = "local_docker", ["local_docker", "local_cwd", "slurm", "kubernetes"]
 SCRIPT = f"""{WAIT}
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], sys.argv[1:], flush=True)
@@ -157,8 +159,14 @@ def test_the_default_and_the_built_in_schedulers_stay(person: Person) -> None:
     )
     default = person.run(str(PYTHON), "-c", f"{code}; print(schedulers.get_default_scheduler_name())")
     assert default.stdout.strip() == DEFAULT
-    listed = person.run(str(PYTHON), "-c", "from torchx.schedulers import *; print(*get_scheduler_factories())")
-    assert listed.stdout.split() == ["clusterddp", *BUILT_IN]
+    program = "from torchx.schedulers import *; print(get_default_scheduler_name(), *get_scheduler_factories())"
+    assert person.run(str(PYTHON), "-c", program).stdout.split() == [DEFAULT, *BUILT_IN]
+
+
+def test_a_program_gives_it_to_its_runner(person: Person) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    done = person.run(str(PYTHON), "-c", f"{program}\nprint(*runner.scheduler_backends())")
+    assert done.stdout.split() == [*BUILT_IN, "clusterddp"]
 
 
 def test_another_distributions_scheduler_stays_importable_and_first(person: Person) -> None:
@@ -166,8 +174,7 @@ def test_another_distributions_scheduler_stays_importable_and_first(person: Pers
     others.mkdir(parents=True)
     (others / "zz.py").write_text("from torchx.plugins import register\n@register.scheduler()\ndef zz(*a, **k): ...\n")
     other = dataclasses.replace(person, env={**person.env, "PYTHONPATH": str(person.folder / "site")})
-    listed = other.run(str(PYTHON), "-c", "from torchx.schedulers import *; print(*get_scheduler_factories())")
-    assert listed.stdout.split() == ["zz", "clusterddp", *BUILT_IN]
+    assert f"zz,clusterddp,{','.join(BUILT_IN)}" in "".join(other.torchx("run", "--help").stdout.split())
 
 
 def test_the_unit_tests_stand_ins_have_torchxs_fields(person: Person) -> None:

@@ -258,15 +258,23 @@ def _one_line() -> Iterator[None]:
         raise SystemExit(f"clusterddp: {error}") from None
 
 
-def _named() -> bool:
-    """Whether this scheduler can be registered without becoming the default of ``torchx run`` and ``torchx list``.
+def create_scheduler(session_name: str, **_: object) -> ClusterddpScheduler:
+    """Make the scheduler for one torchx command or session."""
+    return ClusterddpScheduler(session_name)
 
-    torchx takes the first registered scheduler for its default, before its own ones. These two commands alone ask for
-    the default, where neither the command line nor .torchxconfig names a scheduler.
+
+def _registers() -> bool:
+    """Whether this scheduler can be registered without becoming anybody's default.
+
+    torchx takes the first registered scheduler for its default, before its own ones. ``torchx run`` and ``torchx list``
+    ask for the default where neither the command line nor .torchxconfig names a scheduler; other commands do not.
+    Programs may ask at any time, so they register it themselves.
     """
+    if "torchx.cli.main" not in sys.modules:
+        return False
     words = sys.argv[1:]
     command = next((word for word in words if word in ("run", "list")), None)
-    if "torchx.cli.main" not in sys.modules or command is None or {"-h", "--help", "--stdin"} & set(words):
+    if command is None or {"-h", "--help", "--stdin"} & set(words):
         return True
     text = " ".join(words)
     if re.search(rf"(?:^| )(?:-s[ =]?|--scheduler[ =]){NAME}(?: |$)", text) or f"{NAME}://" in text:
@@ -274,9 +282,5 @@ def _named() -> bool:
     return bool(config.get_config(prefix="cli", name=command, key="scheduler") == NAME)
 
 
-if _named():
-
-    @register.scheduler(name=NAME)
-    def create_scheduler(session_name: str, **_: object) -> ClusterddpScheduler:
-        """Make the scheduler for one torchx command or session."""
-        return ClusterddpScheduler(session_name)
+if _registers():
+    register.scheduler(name=NAME)(create_scheduler)
