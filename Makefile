@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 HOSTS ?= 4
 
-.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks test-torchx malformed dist test-installed site site-links man screens system-packages
+.PHONY: demo test pythons test-alone test-together test-fast durations api-page again fuzz simulate replay kills ends chaos soak lint style types format bench bench-hangs profile lab lab-down test-slurm test-playbooks test-frameworks test-torchx malformed dist test-installed test-installs release release-files completions site site-links man screens system-packages
 
 $(VENV)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -148,6 +148,25 @@ site-links: $(VENV)/.stamp  ## whether links to elsewhere answer; needs the inte
 
 man: $(VENV)/.stamp  ## man pages of all commands, in build/man
 	$(BIN)/python -m tests.man_pages build/man
+
+completions: $(VENV)/.stamp  ## completion for bash, zsh and fish, in build/completions
+	@mkdir -p build/completions
+	_CLUSTERDDP_COMPLETE=bash_source $(BIN)/clusterddp > build/completions/clusterddp.bash
+	_CLUSTERDDP_COMPLETE=zsh_source $(BIN)/clusterddp > build/completions/_clusterddp
+	_CLUSTERDDP_COMPLETE=fish_source $(BIN)/clusterddp > build/completions/clusterddp.fish
+
+# The version stands in clusterddp/__init__.py alone; a tag `v1.2.3` of what passes here is published by .github/workflows/release.yml.
+release: $(VENV)/.stamp  ## check that this checkout can be released, and make all that is: in build/release
+	$(BIN)/python -m tests.release
+	$(MAKE) --no-print-directory release-files
+
+release-files: test-installed man completions  ## the same without the check: wheel and sdist tried, man pages, completions
+	rm -rf build/release && mkdir -p build/release && cp build/dist/* build/release/
+	tar -C build -cJf build/release/clusterddp-man-and-completions.tar.xz man completions
+	@ls -l build/release
+
+test-installs: dist  ## the wheel by pip, pipx and uv in clean environments, on each Python at hand
+	$(BIN)/python -m tests.installs build/dist
 
 screens: $(VENV)/.stamp system-packages  ## the pictures in docs/screens: commands at a real terminal (tmux), on the lab
 	$(BIN)/python -m tests.screens docs/screens
