@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import re
 import shlex
 import subprocess
@@ -17,9 +18,14 @@ import pytest
 import clusterddp
 from clusterddp.api.cluster import Cluster, Run
 from clusterddp.cli.main import COMMANDS, cli
+from clusterddp.hosts.ssh import kept
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.variables.variable_names import OURS, USED
 from clusterddp.logs.lines import LogLine
+from clusterddp.project import consent, user_folders
+from clusterddp.project.project_folder import FOLDER
+from clusterddp.remote.control import connection
+from clusterddp.remote.shared.wire import frames
 from tests import api_page, screens
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +34,7 @@ EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
 FOREIGN = {
     "--cached",  # of git
+    "--upgrade",  # of pip
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
     "--require-hashes",
     "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap", "--label",
@@ -354,3 +361,21 @@ def test_no_file_holds_a_path_of_a_developers_machine() -> None:
         if path != this and (hit := pattern.search(path.read_bytes()))
     ]
     assert found == []
+
+
+def test_the_page_about_uninstalling_names_every_place_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setenv("HOME", "/home/u")
+    places = [str(folder()) for folder in (consent.state_folder, user_folders.user_cache, kept._folder)]
+    text = text_of(ROOT / "docs/uninstall.md").replace("~", "/home/u").replace("UID", "4711")
+    assert [place for place in [*places, f"{FOLDER}/"] if f"`{place}" not in text] == []
+
+
+def test_the_page_about_versions_has_the_numbers_of_the_protocols() -> None:
+    text = text_of(ROOT / "docs/versions.md")
+    assert re.findall(r"(frames|run control) \((\d+)\)", " ".join(text.split())) == [
+        ("frames", str(frames.PROTOCOL)),
+        ("run control", connection.PROTOCOL.rpartition(" ")[2]),
+    ]
