@@ -144,7 +144,8 @@ def main() -> None:
         project = Path(name)
         (project / "train.py").write_text("print(1)\n")
         healthy(lab, project, rounds)
-        faulty(lab, project, faults)
+        if faults:
+            faulty(lab, project, faults)
 
 
 if __name__ == "__main__":

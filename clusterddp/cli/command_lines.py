@@ -11,7 +11,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-NO_INVENTORY = frozenset({"up", "init", "discover"})  # commands without -i
+NO_INVENTORY = frozenset({"up", "init", "skill", "discover"})  # commands without -i
 _COMMAND = re.compile(r"`clusterddp ([a-z]+)((?: [^`]*)?)`")
 _GIT = re.compile(r"`git (?!-C )")
 

@@ -52,6 +52,7 @@ COMMANDS = {  # name → what the list of commands says of it, at most 45 letter
     "shell": "Open a shell on a host.",
     "forward": "Bring ports of hosts to this machine.",
     "init": "Write an inventory from what is there.",
+    "skill": "Print what a coding agent has to know.",
     "doctor": "Check that a job would run; how to mend it.",
     "hosts": "List the hosts of the inventory.",
     "discover": "Find rank 0 by UDP multicast.",
