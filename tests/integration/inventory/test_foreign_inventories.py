@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
 
 BIN = Path(sys.executable).parent
+INVENTORIES = Path(__file__).parents[3] / "inventories"
 pytestmark = pytest.mark.skipif(not (BIN / "ansible-inventory").exists(), reason="ansible-core is not installed")
 
 
@@ -107,6 +110,24 @@ def test_values_that_are_encrypted_one_by_one_are_decrypted_by_up_where_they_are
     assert user.run("exec", "--shell", "echo $TOKEN").lines == ["[gpu00] s3cret-value"]
     (made,) = (user.folder / ".clusterddp").glob("inventory-*.yaml")
     assert (made.stat().st_mode & 0o777, "become_password: !vault" in made.read_text()) == (0o600, True)
+
+
+def test_the_teams_inventory_to_copy_has_groups_and_a_vault_that_up_opens(user: User) -> None:
+    shutil.copytree(INVENTORIES / "team", user.folder / "team")
+    shared = user.folder / "team/group_vars/all.yaml"
+    here = f"ansible_connection: local\nclusterddp_python: {sys.executable}\n"
+    shared.write_text(re.sub(r"\A.*\n.*\n", here, shared.read_text()))
+    train = user.folder / "team/group_vars/train.yaml"
+    train.write_text(re.sub(r"\A.*\n", "", train.read_text()))  # no GPUs here
+    password = {"ANSIBLE_VAULT_PASSWORD_FILE": str(user.write("password", "example\n"))}
+    opened = user.run("up", "team/hosts.yaml", env=password)
+    assert opened.code == 0, opened.err
+    line = "echo $HF_TOKEN $OMP_NUM_THREADS $NCCL_DEBUG"
+    assert sorted(user.run("exec", "--shell", line, "--limit", "train").lines) == [
+        f"[gpu0{number}] hf_not-a-real-token 8 WARN" for number in range(2)
+    ]
+    assert user.run("exec", "--shell", line, "--limit", "evaluate").lines == ["[gpu02] hf_not-a-real-token 8"]
+    assert "hf_not" not in user.run("hosts", "--json").out
 
 
 def as_json(lab: Lab) -> str:
