@@ -37,6 +37,7 @@ FOREIGN = {
     "--upgrade",  # of pip
     "--version", "--list", "--yaml", "--output", "--steps", "--check", "--diff", "--strict", "--role", "--shm-size",
     "--require-hashes",
+    "--logdir", "--host", "--port",  # of TensorBoard
     "--exclusive", "--gpus-per-node", "--nodelist", "--nodes", "--ntasks-per-node", "--overlap", "--label",
     "--pty", "--requeue", "--reservation", "--time",
 }  # fmt: skip
@@ -115,7 +116,7 @@ def test_a_page_has_synopsis_options_exit_codes_and_an_example(name: str) -> Non
 def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
     named = {word.replace("_", "-") for word in _OPTION.findall(text_of(page))}
     of_torchrun = {"--local-rank", "--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--max-restarts"}
-    of_examples = {word for path in ROOT.glob("examples/*.py") for word in _OPTION.findall(text_of(path))}
+    of_examples = {word for path in ROOT.glob("examples/**/*.py") for word in _OPTION.findall(text_of(path))}
     of_others = OF_OTHERS if page.parent == COMING_FROM else OF_TORCHX if page.name == "torchx.md" else set[str]()
     assert named - ALL_OPTIONS - FOREIGN - of_torchrun - of_examples - of_others == set()
 
@@ -329,7 +330,8 @@ def test_every_field_of_a_log_line_is_described() -> None:
 
 def test_every_example_is_described() -> None:
     text = text_of(ROOT / "examples/README.md")
-    assert [path.name for path in ROOT.glob("examples/*.py") if f"`{path.name}`" not in text] == []
+    shown = [path.relative_to(ROOT / "examples").as_posix() for path in ROOT.glob("examples/*.*")]
+    assert [name for name in shown if name != "README.md" and f"`{name}`" not in text] == []
 
 
 def test_every_room_is_on_the_map() -> None:
