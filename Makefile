@@ -105,7 +105,7 @@ $(FRAMEWORKS)/.stamp: $(VENV)/.stamp
 	$(FRAMEWORKS)/bin/pip install --quiet '.[frameworks]'
 	touch $@
 
-test-frameworks: $(FRAMEWORKS)/.stamp system-packages  ## Lightning, accelerate, Trainer, Inductor: plainly, forked, warm
+test-frameworks: $(FRAMEWORKS)/.stamp system-packages  ## Lightning, accelerate, Trainer, Inductor: plainly, forked, warm; examples and docs/metrics.md by their lines
 	CLUSTERDDP_FRAMEWORKS=$(CURDIR)/$(FRAMEWORKS)/bin/python $(PYTEST) tests/frameworks
 
 TORCHX := $(VENV)/torchx

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import WAIT, User
+from tests.integration.cli import EXAMPLES, WAIT, User
 from tests.lab.system import wait_until
+from tests.lean import training_python
 from tests.slurm.seen import HOME, cancelled_in_the_end, nothing_is_left, thorough, user_of
 from tests.with_torch import need_torch
 
@@ -49,6 +51,18 @@ def test_each_index_is_a_run_of_its_own_name(user: User, slurm: Slurm) -> None:
     assert user.run("logs", "sweep").notes[-1] == "sweep is an array of 3 runs; name one of them: sweep.1"
     nothing_is_left(slurm)
     assert not slurm.controller.run(["grep", "-rl", "s3cret", f"{HOME}/.clusterddp"], check=False).stdout
+
+
+def test_the_examples_sweep_runs_by_its_own_lines(slurm: Slurm, tmp_path: Path) -> None:
+    text = (EXAMPLES / "sweep.py").read_text()
+    user = user_of(slurm, tmp_path, {"examples/sweep.py": text}, clusterddp_python=training_python())
+    start, wait = re.findall(r"^    clusterddp (.* --array .*|wait lr)$", text, re.MULTILINE)
+    assert user.run(*start.split()).code == 0
+    assert user.run(*wait.split()).code == 0
+    for trial, rate in enumerate(("0.001", "0.01", "0.1", "1.0")):
+        (said,) = user.run("logs", f"lr.{trial}").workers
+        assert said.text.startswith(f"trial {trial} rate {rate} loss ")
+    nothing_is_left(slurm)
 
 
 def test_stop_ends_one_run_of_an_array_or_all_that_are_left(user: User, slurm: Slurm) -> None:

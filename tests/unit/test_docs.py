@@ -155,7 +155,7 @@ def commands_in(line: str) -> list[list[str]]:
 
 def fault(words: list[str], *, complete: bool) -> str:
     """What the program would say of a command's words, but for what depends on hosts and files; empty: nothing."""
-    name, *args = words
+    name, *args = words[2:] if words[:1] == ["-C"] else words
     if words in (["COMMAND", "--help"], ["--help"], ["--version"]):
         return ""
     if name not in COMMANDS:

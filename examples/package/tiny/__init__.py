@@ -1,0 +1,1 @@
+"""A project as a package: modules that import each other, and configurations beside them."""
