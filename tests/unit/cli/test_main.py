@@ -125,7 +125,7 @@ WRONG = [
     (["exec", "nvidia-smi -L"], 2, "'nvidia-smi -L' is one word, so it would be a program's name"),
     (["up", "gpu00:2"], 2, "host list item 'gpu00:2': gpu00:2: is 2 a number of processes, or a port?; for processes"),
     (
-        ["init", "gpu00:2"],
+        ["init", "gpu00:2,gpu01:2222"],
         2,
         "host list item 'gpu00:2': gpu00:2: is 2 a number of processes, or a port?; for processes",
     ),
