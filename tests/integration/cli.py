@@ -308,10 +308,10 @@ def assert_nothing_left(hosts: Iterable[LabHost], run: str) -> None:
     assert not any(left.values()), left
 
 
-def wait_until_nothing_is_left(hosts: Iterable[LabHost], run: str) -> None:
+def wait_until_nothing_is_left(hosts: Iterable[LabHost], run: str, timeout: float = 20.0) -> None:
     """The supervisor goes a moment after its record, which is what the operator waits for."""
     for host in hosts:
-        wait_until(f"nothing of {run} is on {host.name}", _nothing(host, run))
+        wait_until(f"nothing of {run} is on {host.name}", _nothing(host, run), timeout=timeout)
 
 
 def _nothing(host: LabHost, run: str) -> Callable[[], bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import resource
 import sys
 import time
@@ -79,11 +80,16 @@ class Connection:
                 task.cancel()
 
     async def _read_opening(self) -> None:
-        """Read what every connection begins with (hosts/zipapp.py): two interpreters, a program, the state folder."""
+        """Read what every connection begins with (hosts/zipapp.py).
+
+        Two interpreters, a program, what that program reads, the state folder.
+        """
         lines = [await self._reader.readline() for _ in range(3)]
-        rest = await self._reader.readexactly(int(lines[2]))
+        program = await self._reader.readexactly(int(lines[2]))
+        more = sum(int(size) for size in re.findall(rb"\bi\.read\((\d+)\)", program))
+        await self._reader.readexactly(more)
         lines.append(await self._reader.readline())
-        self._served.counts["bytes to hosts"] += sum(map(len, lines)) + len(rest)
+        self._served.counts["bytes to hosts"] += sum(map(len, lines)) + len(program) + more
 
     def _write(self, data: bytes) -> None:
         if not self._silent:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .node_parts import NodeParts
 
 
-ALONE_TIMEOUT = 30.0  # seconds without a majority after which a node gives up: a switch may take so long to start
+ALONE_TIMEOUT = 15.0  # seconds without a majority after which a node gives up; only then do its followers hear the end
 REPLICATION_TIMEOUT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
 NO_MAJORITY = "no majority of the hosts reach each other; it waits for an operator"
 

@@ -88,7 +88,7 @@ class Faults:
 
     def lost_and_back(self, host: Host) -> None:
         """A host is cut off until the others have gone on without it, and is back before it gives up."""
-        self.apart({host.address}, self.random.uniform(LIMITS_RELAUNCH.lost + 2, ALONE_TIMEOUT - 5))
+        self.apart({host.address}, self.random.uniform(LIMITS_RELAUNCH.lost + 2, ALONE_TIMEOUT - 3))
 
     def one_way(self, host: Host) -> None:
         """Nothing from this host, or nothing to it, arrives at some others."""
