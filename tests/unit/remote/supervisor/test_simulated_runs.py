@@ -145,7 +145,7 @@ def test_one_run_outlives_fifty_losses_of_hosts_that_come_back() -> None:
 def test_hosts_that_were_all_cut_off_from_each_other_go_on_together_when_they_are_back() -> None:
     def script(simulation: Simulation, faults: Faults) -> None:
         for host in simulation.hosts:
-            faults.at(12.0, lambda one: faults.apart({one.address}, ALONE_TIMEOUT - 3.0), host)
+            faults.at(12.0, lambda one: faults.apart({one.address}, 10.0), host)  # longer than a lost node is given
 
     for seed in range(3):
         simulation = Simulation(seed, 5, script=script, spares=1, elastic=False, work=25.0)
