@@ -213,6 +213,12 @@ def test_a_line_that_the_program_does_not_take_is_found(line: str, said: str) ->
     assert [line] * bool(said) == [one.partition(": ")[0] for one in faults(line, complete=True) if said in one]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_no_page_names_a_command_that_does_not_exist(page: Path) -> None:
+    named = re.findall(r"(?:`|^\$ |^    )clusterddp ([a-z]+)", text_of(page), re.MULTILINE)
+    assert set(named) <= set(COMMANDS)
+
+
 def test_every_page_is_in_the_table_of_contents() -> None:
     links = re.findall(r"\]\(([\w-]+)\.md\)", text_of(ROOT / "docs/README.md"))
     assert sorted(links) == sorted(page.stem for page in ROOT.glob("docs/*.md") if page.stem != "README")

@@ -1,11 +1,51 @@
-"""What a supervisor sends its agent: who takes part, and until when the agent may run."""
+"""What a supervisor records of processes that it reaps, and what it sends its agent."""
 
 from __future__ import annotations
 
+import signal
 import socket
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from clusterddp.remote.processes import terminate
 from clusterddp.remote.rendezvous.participants import Participants
+from clusterddp.remote.shared.verdict.failures import OWN, worker_failures
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.spool.worker_traces import evidence
+from clusterddp.remote.supervisor import children
 from clusterddp.remote.supervisor.children import Children
+from clusterddp.remote.system import procfs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+AGENT, WORKER = 100, 200
+
+
+@pytest.mark.parametrize("order", [(AGENT, WORKER), (WORKER, AGENT)], ids=["agent first", "worker first"])
+def test_a_worker_whose_shim_was_killed_ended_before_the_agent_that_noticed(
+    order: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy host both are reaped at once, in any order, and written down later."""
+    (tmp_path / "logs").mkdir()
+    spool = Spool(str(tmp_path))
+    later: list[Callable[[], object]] = []
+    spool.event("worker_started", pid=WORKER, start=0, local_rank=1, rank=3)
+    own: Any = Children.__new__(Children)
+    own.spool, own.agent, own.store, own.fork_server, own.forks = spool, AGENT, None, None, {}
+    own.event, own.do, own.agent_bytes = spool.event, later.append, lambda: 0
+    statuses = {AGENT: 1 << 8, WORKER: int(signal.SIGKILL)}
+    monkeypatch.setattr(children, "reap", lambda: [(pid, statuses[pid]) for pid in order])
+    monkeypatch.setattr(procfs, "exists", lambda _pid: False)
+    monkeypatch.setattr(terminate, "kill_group", lambda _pid: None)
+    own.reap()
+    for work in later:
+        work()
+    (failure,) = worker_failures(evidence(spool))
+    assert (failure.rank, failure.kind) == (3, OWN)
+    assert failure.text == "its parent process (clusterddp's) was killed by SIGKILL"
 
 
 def test_a_shorter_lease_reaches_the_agent_at_once_and_a_longer_one_soon() -> None:
