@@ -25,7 +25,7 @@ RATES = (0.001, 0.01, 0.1, 1.0)
 
 
 def main() -> None:
-    """Train with the trial's learning rate; rank 0 says what came out."""
+    """Train with the trial's learning rate; rank 0 prints the final loss."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--trial", type=int, default=os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
     parser.add_argument("--steps", type=int, default=50)

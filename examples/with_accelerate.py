@@ -49,16 +49,16 @@ def train(accelerator: Accelerator, steps: int, out: Path) -> None:
 
 
 class Steps:
-    """How many steps are done; a part of each checkpoint."""
+    """The number of training steps done, saved with each checkpoint."""
 
     number = 0
 
     def state_dict(self) -> dict:
-        """What accelerate saves."""
+        """Return what accelerate puts into a checkpoint."""
         return {"number": self.number}
 
     def load_state_dict(self, state: dict) -> None:
-        """What accelerate has saved."""
+        """Load the number from a checkpoint of accelerate."""
         self.number = state["number"]
 
 

@@ -17,25 +17,25 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Model(lightning.LightningModule):
-    """A linear model that learns a sum."""
+    """A linear model, trained to predict the sum of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(8, 1)
 
     def training_step(self, batch: list, _index: int) -> torch.Tensor:
-        """The loss of one batch."""
+        """Return the loss of one batch."""
         loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
         self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
         return loss
 
     def on_train_epoch_end(self) -> None:
-        """One line an epoch, by rank 0."""
+        """Print one line for each epoch, on rank 0."""
         if self.trainer.is_global_zero:
             print(f"epoch {self.current_epoch} loss {self.trainer.callback_metrics['loss']:.4f}")
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Called by the Trainer."""
+        """Return the optimizer; the Trainer calls this."""
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 

@@ -22,7 +22,7 @@ class Tell(TrainerCallback):
     """Print the loss as one line, by rank 0 alone."""
 
     def on_log(self, _args: object, state: object, _control: object, logs: dict, **_: object) -> None:
-        """Called by the Trainer at its logging steps."""
+        """Print the loss whenever the Trainer logs (a hook of `TrainerCallback`)."""
         if state.is_world_process_zero and "loss" in logs:
             print(f"step {state.global_step} loss {float(logs['loss']):.4f}")
 

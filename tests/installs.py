@@ -23,7 +23,7 @@ class FailedError(Exception):
 
 
 def said(*words: str | Path, folder: Path, **variables: str) -> str:
-    """What a command says on stdout, with no more of our environment than says where packages come from."""
+    """Run a command and return its stdout; of our environment it gets only the settings of package indexes."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "LANG"))}
     env = {**kept, "PATH": os.environ["PATH"], "HOME": str(folder), **variables}
     argv = [str(word) for word in words]
@@ -57,7 +57,7 @@ WAYS = {"pip": by_pip, "pipx": by_pipx, "uv": by_uv}
 
 
 def outcome(way: str, python: str, wheel: Path) -> str:
-    """`ok`, or what failed."""
+    """Install the wheel in one way and try it; return `ok`, or the error."""
     with tempfile.TemporaryDirectory(prefix="installs-") as name:
         folder = Path(name)
         try:

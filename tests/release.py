@@ -14,12 +14,12 @@ _VERSION = re.compile(r'^__version__ = "(\d+\.\d+\.\d+)"$', re.MULTILINE)
 
 
 def git(root: Path, *words: str) -> str:
-    """What git says; empty where it fails."""
+    """Return git's output; empty if git fails."""
     return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def obstacles(root: Path) -> list[str]:
-    """What has to be done before a release of this checkout."""
+    """Return what has to be done before this checkout can be released, one line each."""
     found = _VERSION.search((root / "clusterddp/__init__.py").read_text(encoding="utf-8"))
     if not found:
         return ['clusterddp/__init__.py: no line `__version__ = "1.2.3"`']

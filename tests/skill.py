@@ -12,17 +12,17 @@ _LINE = re.compile(r"(?:.* \| )?clusterddp [a-zA-Z]")
 
 
 def spans() -> list[str]:
-    """All that stands between backquotes, as a reader of the page sees it."""
+    """Return every piece of inline code in SKILL.md."""
     return [span.replace(r"\|", "|") for span in _SPAN.findall(SKILL.read_text(encoding="utf-8"))]
 
 
 def lines() -> list[str]:
-    """Each whole command line."""
+    """Return every complete command line in SKILL.md."""
     return list(dict.fromkeys(span for span in spans() if _LINE.match(span)))
 
 
 def filled(line: str, *options: str, **values: str) -> str:
-    """A line of SKILL.md with what stands for its capital words, and with options that SKILL.md names beside it."""
+    """Fill in the placeholders (in capitals) of a command line of SKILL.md; add options that it names."""
     assert line in lines(), f"SKILL.md has no such line: {line}"
     assert {word for word in options if word.startswith("-")} <= {span.split()[0] for span in spans()}
     for word, value in values.items():

@@ -102,7 +102,7 @@ def table_of_contents() -> str:
 
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
-    """Hang all pages from the front page, and files' pages from the one about them."""
+    """Append toctrees to a page: all pages to the front page, and pages of files to the page about them."""
     if page == root_doc:
         source[0] += table_of_contents()
         app.env.note_dependency(str(CONTENTS))
@@ -117,7 +117,7 @@ def copy_front_page(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Tell Sphinx of the above."""
+    """Register the parser and the handlers of events with Sphinx."""
     app.add_source_parser(FileParser)
     app.connect("source-read", add_contents)
     app.connect("build-finished", copy_front_page)

@@ -26,7 +26,7 @@ def main(path):
 
 
 def interrupt_once_it_speaks(client, cell):
-    """As Jupyter's ■ does: SIGINT to the kernel's process group."""
+    """Interrupt the kernel as Jupyter's stop button does: SIGINT to its process group."""
     pause = threading.Event()
     while "step 40 loss" not in text_of(cell):
         pause.wait(0.1)

@@ -36,13 +36,13 @@ ENDS = {"tiny.train": "small: loss ", "sweep.py": "trial 2 rate 0.1 loss 0.00"}
 
 
 def line_of(name: str) -> str:
-    """The line of a job."""
+    """Return the command line of one example in examples/README.md."""
     (line,) = [line for line in LINES if name in line]
     return line
 
 
 def given(here: User, line: str) -> Done:
-    """What a line of the page does; its `out` is a folder that both nodes see."""
+    """Run a command line of examples/README.md, with `out` as a folder that both nodes see."""
     done = here.run(*[str(here.home / "out") if word == "out" else word for word in shlex.split(line)])
     if done.code:
         pytest.fail(f"{line}: code {done.code}: {done.out[-4000:]}{done.err[-2000:]}", pytrace=False)

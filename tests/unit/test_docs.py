@@ -128,20 +128,20 @@ def test_every_option_of_another_tool_is_on_a_page_for_who_comes_from_it() -> No
 
 
 def spoken(text: str) -> list[str]:
-    """Inline code that is a command line of ours, or a command's name with an option; placeholders stand in it."""
+    """Return the `clusterddp` command lines in the inline code of a page; they may contain placeholders."""
     inline = [code.replace("\\|", "|") for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", _FENCE.sub("", text))]
     named = [f"clusterddp {code}" for code in inline if re.match(rf"({'|'.join(COMMANDS)}) --?[a-z]", code)]
     return [*(code for code in inline if re.search(r"(^|\| )clusterddp ", code)), *named]
 
 
 def typed(text: str) -> list[str]:
-    """The command lines of ours that a terminal on the page shows."""
+    """Return the `clusterddp` command lines in the console blocks of a page."""
     shown = "\n".join(body for name, body in _FENCE.findall(text) if name == "console")
     return re.findall(r"^\$ (.*\bclusterddp .*)$", shown, re.MULTILINE)
 
 
 def commands_in(line: str) -> list[list[str]]:
-    """The words after `clusterddp` of each command in a line of a shell."""
+    """Split a shell command line; return the arguments of each call of `clusterddp` in it."""
     split = shlex.shlex(re.sub(r" \d?>>? *\S+", "", line), posix=True, punctuation_chars="|;&()")
     split.whitespace_split = True
     commands: list[list[str]] = [[]]
@@ -154,7 +154,7 @@ def commands_in(line: str) -> list[list[str]]:
 
 
 def fault(words: list[str], *, complete: bool) -> str:
-    """What the program would say of a command's words, but for what depends on hosts and files; empty: nothing."""
+    """Parse a command's arguments with click; return its error message, or an empty text if they are valid."""
     name, *args = words[2:] if words[:1] == ["-C"] else words
     if words in (["COMMAND", "--help"], ["--help"], ["--version"]):
         return ""

@@ -1,4 +1,4 @@
-"""What is in .github is what GitHub reads, and its workflow does nothing that is known to be unsafe."""
+"""Files in .github follow the schemas of GitHub, and its workflow does nothing that is known to be unsafe."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tiny.model import make_model
 
 
 def train(config: dict, device: torch.device) -> float:
-    """All steps; the last loss, a mean over all workers."""
+    """Run all training steps; return the last loss, averaged over all workers."""
     torch.manual_seed(config["seed"])  # the same model everywhere
     model = DistributedDataParallel(make_model(config["width"], config["depth"]).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=config["lr"])
@@ -33,7 +33,7 @@ def train(config: dict, device: torch.device) -> float:
 
 @record  # an exception goes to the file from which clusterddp tells who failed first
 def main() -> None:
-    """Read the configuration, train, and let rank 0 write what came out."""
+    """Read the configuration, train, and let rank 0 write the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True)
     args = parser.parse_args()

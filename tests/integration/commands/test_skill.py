@@ -1,4 +1,4 @@
-"""An agent's tasks, done by lines of SKILL.md alone, on two nodes of this machine; each of its lines is typed."""
+"""Run every command line of SKILL.md on two local nodes, as the steps of tasks that a coding agent gets."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ while True:
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    """Somebody with an inventory of two nodes on this machine."""
+    """A user whose inventory has two nodes on this machine."""
     user = used_before(User(tmp_path_factory.mktemp("user")))
     user.write("inventory.yaml", INVENTORY.format(python=training_python()))
     yield user
@@ -83,21 +83,21 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 @pytest.fixture(scope="module")
 def ready(user: User) -> User:
-    """They have done the first steps of the order of work."""
+    """The user, after SKILL.md's first two steps: `hosts` and `up`."""
     assert [host["name"] for host in typed(user, "clusterddp hosts --json").json] == ["local0", "local1"]
     typed(user, "clusterddp up INVENTORY", INVENTORY="inventory.yaml")
     return user
 
 
 def typed(user: User, line: str, *options: str, code: int = 0, **values: str) -> Done:
-    """What a line of SKILL.md does that is typed into a shell."""
+    """Type a command line of SKILL.md into a shell; return its output and exit code."""
     done = type_line(user, filled(line, *options, **values))
     assert done.code == code, f"{line}: {done.code} {done.out} {done.err}"
     return done
 
 
 def started(user: User, name: str, script: str, *words: str) -> str:
-    """Start a run of train.py; its id."""
+    """Start a run of train.py; return its id."""
     user.write("train.py", script)
     line = "clusterddp run --detach --time-limit 2h --name NAME train.py ARGS…"
     return typed(user, line, NAME=name, ARGS=" ".join(words)).out.strip()

@@ -48,7 +48,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 @pytest.fixture
 def user(tmp_path: Path) -> User:
-    """Somebody without an inventory: two nodes on this machine."""
+    """A user without an inventory, who therefore gets two nodes on this machine."""
     made = used_before(User(tmp_path))
     made.env["CLUSTERDDP_PYTHON"] = lean_python()
     made.write("train.py", SCRIPT)
@@ -56,7 +56,7 @@ def user(tmp_path: Path) -> User:
 
 
 def processes_of(run: str) -> list[str]:
-    """The processes of this machine that have the run's id in their command line or environment."""
+    """Return the local processes that have the run's id in their command line or environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended

@@ -31,7 +31,7 @@ def options(name: str) -> set[str]:
 
 
 def own_words(line: str) -> list[str]:
-    """A line's words from the command's name on, without those of a script or of another program."""
+    """Return a call's command and options, without the arguments of a script or of another program."""
     words = shlex.split(re.sub(r"^.*?\bclusterddp ", "", line))
     return [word for index, word in enumerate(words) if not {"train.py", "--"} & {*words[:index]}]
 

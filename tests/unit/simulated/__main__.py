@@ -31,7 +31,7 @@ def by_losses(seed: int, *, told: bool = False) -> Simulation:
 
 
 def check_losses(simulation: Simulation) -> None:
-    """Raise Broken unless the run outlived all losses and succeeded."""
+    """Raise Broken unless all hosts were lost in turn and the run still succeeded."""
     if simulation.losses or simulation.judged is None or simulation.judged.state != "succeeded":
         raise Broken(f"the run was lost with {simulation.losses} losses to come: {simulation.judged}")
 

@@ -105,7 +105,7 @@ class Simulation:
             raise Broken(f"attempt {agent.attempt} begins after the verdict of attempt {self.judged.attempt}")
 
     def decided(self, decision: AttemptDecision) -> None:
-        """A node prepares an attempt: the agents' store runs on a host that takes part."""
+        """Check, when a node prepares an attempt, that the rendezvous store is on a host that takes part."""
         if decision.store not in decision.members:
             raise Broken(f"the store of attempt {decision.attempt} is on gpu{decision.store:02}, which takes no part")
 

@@ -1,4 +1,4 @@
-"""What torchx asks for becomes the options of a run, or one line that names what a run cannot honour."""
+"""An app of torchx becomes the options of a run, or one line that names what a run does not support."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APP_ID = "train-1"
 
 @dataclass
 class Role:
-    """As torchx has it: `tests/torchx` compares the fields."""
+    """A stand-in with the fields of torchx's class; `tests/torchx` compares them."""
 
     name: str = "train"
     image: str = IMAGE
@@ -48,7 +48,7 @@ class App:
 
 
 def line(*program: str, nodes: str = "2", endpoint: str = "$${${rank0_env}:=localhost}:29500") -> list[str]:
-    """The arguments that dist.ddp makes."""
+    """Return the arguments of a role as torchx's component dist.ddp makes them."""
     options = ["--rdzv_id", "${app_id}", "--nnodes", nodes, "--nproc_per_node", "1", "--tee", "3", "--role", ""]
     words = [shlex.quote(word) for word in [*options, *program]]
     return ["-c", " ".join(["torchrun", "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint, *words])]

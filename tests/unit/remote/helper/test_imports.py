@@ -1,4 +1,4 @@
-"""What the commands that are used most import on a host: each host pays for it each time."""
+"""Frequent commands import few modules on a host, because each import costs CPU on every host."""
 
 from __future__ import annotations
 
