@@ -10,13 +10,11 @@ Processes that only compute keep the load up meanwhile; the load is printed. On 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import bench_doctor  # noqa: E402 - benchmarks are no installed package
+from benchmarks.bench_doctor import CLUSTERDDP, timed  # noqa: E402
 from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in site-packages
 from tests.lean import training_python  # noqa: E402
 
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
     from tests.lab.host import LabHost
 
-CLUSTERDDP = Path(sys.executable).with_name("clusterddp")
 WORKER_PORTS = "29400:29499"  # clusterddp_ports, as it is if nothing else is said
-GOOD = {"pass", "skipped"}
 
 
 class Look(NamedTuple):
@@ -46,30 +44,21 @@ class Look(NamedTuple):
 
 
 def up(lab: Lab, project: Path) -> Look:
-    """`up`, whose complaints are its lines on stderr when it fails."""
-    seconds, done = _timed("up", str(lab.inventory), project=project)
+    """Run `up`; if it fails, each line on stderr is a complaint."""
+    seconds, done = timed([CLUSTERDDP, "up", str(lab.inventory)], project)
     lines = done.stderr.splitlines() if done.returncode else []
     return Look(seconds, os.getloadavg()[0], [(line, ()) for line in lines])
 
 
 def doctor(lab: Lab, project: Path, *options: str) -> Look:
-    """`doctor`, whose complaints are the checks that neither passed nor were skipped."""
-    seconds, done = _timed("doctor", "-i", str(lab.inventory), "--json", *options, project=project)
-    if done.returncode not in (0, 1):
-        sys.exit(done.stderr)
-    found = [one for one in json.loads(done.stdout)["checks"] if one["verdict"] not in GOOD]
+    """Run `doctor`; each check that neither passed nor was skipped is a complaint."""
+    seconds, found = bench_doctor.doctor(lab.inventory, project, *options)
     told = [(f"{one['name']} {one['verdict']}: {one['message']}", tuple(one["hosts"])) for one in found]
     return Look(seconds, os.getloadavg()[0], told)
 
 
-def _timed(*words: str, project: Path) -> tuple[float, subprocess.CompletedProcess[str]]:
-    began = time.monotonic()
-    done = subprocess.run([str(CLUSTERDDP), *words], cwd=project, capture_output=True, text=True, check=False)
-    return time.monotonic() - began, done
-
-
 def healthy(lab: Lab, project: Path, rounds: int) -> None:
-    """Both commands in turn, and every complaint."""
+    """Run both commands in turn, and print every complaint."""
     looks: dict[str, list[Look]] = {"up": [], "doctor": []}
     for _ in range(rounds):
         looks["up"].append(up(lab, project))
@@ -108,7 +97,7 @@ FAULTS: dict[str, Callable[[Lab, LabHost], None]] = {
 
 
 def faulty(lab: Lab, project: Path, rounds: int) -> None:
-    """Each fault on one host after another: does `doctor` name that host, and no host that is well?"""
+    """Make each fault on one host after another, and count how often `doctor` names that host, or a healthy one."""
     for name, make in FAULTS.items():
         named, wrongly, looks = 0, Counter[str](), []
         for number in range(rounds):
@@ -125,7 +114,7 @@ def faulty(lab: Lab, project: Path, rounds: int) -> None:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes that only compute."""
+    """Keep the given number of processes computing in endless loops."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

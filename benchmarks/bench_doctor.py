@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -26,27 +27,22 @@ from tests.lean import WHOLE_TORCH  # noqa: E402
 AIM = 3.0  # seconds, on 32 hosts
 PLAY = "- hosts: all\n  gather_facts: true\n  tasks: []\n"
 BIN = Path(sys.executable).parent
+CLUSTERDDP = str(BIN / "clusterddp")
 
 
 def timed(argv: list[str], folder: Path) -> tuple[float, subprocess.CompletedProcess[str]]:
-    """Seconds of a command, and what it came to."""
+    """Seconds of a command, and its exit code and output."""
     begin = time.monotonic()
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     return time.monotonic() - begin, done
 
 
-def doctor(inventory: Path, folder: Path) -> tuple[float, list[str]]:
-    """Seconds, and what it found wrong with healthy hosts."""
-    argv = [str(BIN / "clusterddp"), "doctor", "-i", str(inventory), "--skip", "rehearsal", "--json"]
-    seconds, done = timed(argv, folder)
+def doctor(inventory: Path, folder: Path, *options: str) -> tuple[float, list[dict[str, Any]]]:
+    """Seconds, and the checks that neither passed nor were skipped."""
+    seconds, done = timed([CLUSTERDDP, "doctor", "-i", str(inventory), "--json", *options], folder)
     if done.returncode not in (0, 1):
         sys.exit(done.stderr)
-    found = json.loads(done.stdout)["checks"]
-    return seconds, [
-        f"{one['name']} {one['verdict']}: {', '.join(one['hosts'])}: {one['message']}"
-        for one in found
-        if one["verdict"] not in ("pass", "skipped")
-    ]
+    return seconds, [one for one in json.loads(done.stdout)["checks"] if one["verdict"] not in ("pass", "skipped")]
 
 
 def gathered(inventory: Path, folder: Path, count: int) -> float:
@@ -63,10 +59,10 @@ def measure(count: int, rounds: int, folder: Path) -> None:
     """One line of medians for so many hosts, and every false alarm."""
     ours, theirs, alarms = [], [], []
     with Lab(count, variables=WHOLE_TORCH) as lab:
-        first, wrong = doctor(lab.inventory, folder)
+        first, wrong = doctor(lab.inventory, folder, "--skip", "rehearsal")
         alarms += wrong
         for _ in range(rounds):
-            seconds, wrong = doctor(lab.inventory, folder)
+            seconds, wrong = doctor(lab.inventory, folder, "--skip", "rehearsal")
             ours.append(seconds)
             alarms += wrong
             theirs.append(gathered(lab.inventory, folder, count))
@@ -76,8 +72,8 @@ def measure(count: int, rounds: int, folder: Path) -> None:
         f"ansible gathering facts {statistics.median(theirs):.2f} s, ratio {ratio:.2f}; "
         f"false alarms {len(alarms)} in {rounds + 1} runs" + (f" (aim {AIM:.0f} s or less)" if count >= 32 else "")
     )
-    for line in alarms:
-        print(f"  {line}")
+    for one in alarms:
+        print(f"  {one['name']} {one['verdict']}: {', '.join(one['hosts'])}: {one['message']}")
 
 
 def main() -> None:

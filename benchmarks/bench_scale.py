@@ -112,7 +112,7 @@ def exponent(by_size: Mapping[int, Cost]) -> float:
 
 
 def on_real_hosts(count: int, folder: Path) -> None:
-    """Whole commands on so many hosts of the lab, which a wrong result ends."""
+    """Measure whole commands on real hosts of the lab; exit if a result is wrong."""
     with Lab(count) as lab:
         beside_clush(lab, folder)
         inventory = ("-i", str(lab.inventory))
@@ -143,7 +143,7 @@ def until_begun(count: int, inventory: tuple[str, ...], folder: Path) -> float:
 
 
 def beside_clush(lab: Lab, folder: Path) -> None:
-    """`exec` and clush on real hosts, each three times in turn; the least counts."""
+    """Measure `exec` and clush on real hosts, three times in turn, and print the fastest of each."""
     count, names = len(lab.hosts), ",".join(host.name for host in lab.hosts)
     both = {
         "exec": [str(CLUSTERDDP), "exec", "-i", str(lab.inventory), "--bare", "hostname"],
