@@ -41,7 +41,7 @@ def act(folder: Path | None) -> int:
 
 
 def _existing(path: Path) -> bytes | None:
-    """Return what is there; None where nothing is."""
+    """Return the content of an existing file; None if there is no file."""
     try:
         return project_folder.read(path)
     except FileNotFoundError:

@@ -158,15 +158,14 @@ class Connector:
     def _over_kept(self, entry: HostEntry, command: str) -> BytePipe | None:
         """A pipe over the host's kept connection; None if it has none, or is not to be reached by one.
 
-        Only who makes one asks first for a live ControlMaster of the user's own: each host costs an ``ssh`` for it.
+        Only who makes one asks for a live ControlMaster of the user's own: that costs an ``ssh`` a host.
         """
         if not (self._keeps or self._kept.found):
             return None
-        other = "clusterddp_transport: fabric" if entry.transport == "fabric" else ""
-        if self._keeps and self._resolver.route(entry).target.live_master:
-            other = "its ControlMaster of your own is used"
+        target = self._resolver.route(entry, masters=self._keeps).target
+        other = "its ControlMaster of your own is used" if target.live_master else ""
+        other = other or ("clusterddp_transport: fabric" if entry.transport == "fabric" else "")
         if not other:
-            target = self._resolver.route(entry, masters=False).target
             return _retry_dropped(lambda: self._kept.pipe(target, command))
         if self._keeps:
             self._kept.outcomes[entry.name] = other

@@ -5,7 +5,7 @@ from typing import Mapping, Optional
 
 
 def find_program(name: str, environment: Mapping[str, str]) -> Optional[str]:
-    """The path of the program that a shell with this environment would start by this name; None if it has none."""
+    """Search the folders of PATH for an executable file; return its path, or None."""
     for folder in environment.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(folder, name)
         if os.access(path, os.X_OK) and not os.path.isdir(path):

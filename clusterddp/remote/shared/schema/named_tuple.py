@@ -18,7 +18,7 @@ new_tuple: Any = tuple.__new__
 
 
 def field_at(place: int) -> Any:
-    """The attribute that is the value in this place of its tuple."""
+    """Return a descriptor that reads the item at index `place` of a tuple."""
     return _tuplegetter(place, "") if _tuplegetter else property(lambda values: tuple.__getitem__(values, place))
 
 
