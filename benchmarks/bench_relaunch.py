@@ -2,10 +2,11 @@
 
 `--nnodes 2:3 --relaunch 1` with examples/trainer.py on three lab hosts (root, Linux); every step saves. Two faults in
 turn: the power of rank 0's host (store, rank 0 and the lead of run control at once), and that of another host, while
-the survivors hang in a collective. torchrun by hand has no answer to either: its store dies with rank 0's host, and
-with another host gone and no worker crashing it starts nothing again.
+the survivors hang in a collective. With the fork server, as runs are if nothing else is said; with "--plain" without.
+torchrun by hand has no answer to either: its store dies with rank 0's host, and with another host gone and no worker
+crashing it starts nothing again.
 
-    python benchmarks/bench_relaunch.py [ROUNDS]
+    python benchmarks/bench_relaunch.py [ROUNDS [--plain]]
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def until(live: Live, pattern: re.Pattern[str], start: int = 0) -> re.Match[str]
 
 def recovery(lost: str) -> float:
     """One run, one power cut; seconds to the next step in a world of two. Ends the benchmark if samples went astray."""
-    with Lab(3, variables=WHOLE_TORCH) as lab, tempfile.TemporaryDirectory() as folder:
+    variables = {**WHOLE_TORCH, "clusterddp_fork_server": "--plain" not in sys.argv}
+    with Lab(3, variables=variables) as lab, tempfile.TemporaryDirectory() as folder:
         user = User(Path(folder))
         (user.folder / "trainer.py").write_text((EXAMPLES / "trainer.py").read_text())
         lab.write_inventory(user.folder / "inventory.yaml")

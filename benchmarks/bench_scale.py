@@ -2,19 +2,20 @@
 
 The hosts are simulated (tests/simulated): they answer at once, from a process of their own, over a socket each. So the
 figures are the operator's alone, without SSH: seconds, and of the command's process CPU, the most memory, bytes both
-ways. The exponent of growth is the slope of CPU less the smallest size's over the number of hosts, both logarithmic.
+ways. The exponent of growth is that of the number of hosts where CPU is a fixed part and a part that grows.
 The dials between the hosts are asked for and read as of real ones. Last, on real hosts of the lab (root, Linux), with
 real logins: `exec` beside clush; then `up`, a run of one worker a host until all have begun, and `stop` with its proof.
 
-    python benchmarks/bench_scale.py [SIZES [REAL]]     8,32,128,512,1000,5000 and 32: ten minutes on two quiet cores
-    python benchmarks/bench_scale.py - 128              real hosts alone
-    python benchmarks/bench_scale.py 8,128,1000 0       no real hosts
+    python benchmarks/bench_scale.py [SIZES [REAL [ROUNDS]]]    8,32,128,512,1000,5000 and 32, one round: ten minutes
+    python benchmarks/bench_scale.py - 128                      real hosts alone
+    python benchmarks/bench_scale.py 8,32,128,512,1000 0 3      no real hosts; medians of three rounds
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from clusterddp.inventory.ranges import expand  # noqa: E402 - as the other imports of the project
 from tests.lab import Lab  # noqa: E402 - lab and simulation live in the project, not in site-packages
 from tests.lean import lean_python  # noqa: E402
 from tests.simulated.simulation import Simulation  # noqa: E402
@@ -81,6 +83,15 @@ def measure(count: int, folder: Path) -> dict[str, Cost]:
     return costs
 
 
+def median_of(rounds: int, count: int, folder: Path) -> dict[str, Cost]:
+    """Of each command on so many hosts, the round with the median of CPU."""
+    found = [measure(count, folder) for _ in range(rounds)]
+    return {
+        command: sorted((costs[command] for costs in found), key=lambda cost: cost.cpu)[rounds // 2]
+        for command in COMMANDS
+    }
+
+
 def cost_of(done: Done) -> Cost:
     """Of a command that has ended."""
     return Cost(
@@ -100,15 +111,23 @@ def show(command: str, count: int, cost: Cost) -> None:
 
 
 def exponent(by_size: Mapping[int, Cost]) -> float:
-    """How CPU grows with the number of hosts, beyond that of the smallest size: 1 is in proportion."""
-    sizes = sorted(by_size)
+    """How CPU grows with the number of hosts: the k of ``fixed + each * hosts ** k`` that fits best, with fixed ≥ 0.
+
+    Deviations count in proportion to the CPU that was measured. 1 is in proportion to the number of hosts.
+    """
+    return min((number / 100 for number in range(50, 251)), key=lambda power: deviation(by_size, power))
+
+
+def deviation(by_size: Mapping[int, Cost], power: float) -> float:
+    """Sum of the squares of relative deviations from the best ``fixed + each * hosts ** power``."""
     points = [
-        (math.log(size - sizes[0]), math.log(max(1e-3, by_size[size].cpu - by_size[sizes[0]].cpu)))
-        for size in sizes[1:]
-    ]
-    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
-    slope: float = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    return slope
+        (1 / cost.cpu, math.pow(size, power) / cost.cpu) for size, cost in by_size.items()
+    ]  # both terms of a ratio of 1
+    ones, mixed, powers = (sum(one[a] * one[b] for one in points) for a, b in ((0, 0), (0, 1), (1, 1)))
+    sum_ones, sum_powers = (sum(column) for column in zip(*points, strict=True))
+    fixed = max(0.0, (sum_ones * powers - sum_powers * mixed) / (ones * powers - mixed**2))
+    each = (sum_powers - fixed * mixed) / powers
+    return math.fsum(math.pow(fixed * one + each * other - 1, 2) for one, other in points)
 
 
 def on_real_hosts(count: int, folder: Path) -> None:
@@ -128,8 +147,14 @@ def on_real_hosts(count: int, folder: Path) -> None:
             show_real(name, count, seconds, cpu, memory)
             if name == "run":
                 print(f"{'all have begun':18} {count:5} real   {until_begun(count, inventory, folder):7.2f} s after it")
-            if name == "stop" and text.count("proved empty") != count:
-                sys.exit(f"stop proved {text.count('proved empty')} of {count} hosts empty:\n{text}")
+            if name == "stop" and (proved := proved_empty(text)) != count:
+                sys.exit(f"stop proved {proved} of {count} hosts empty:\n{text}")
+
+
+def proved_empty(text: str) -> int:
+    """How many hosts `stop` has proved empty; hosts alike share a line."""
+    lines = re.findall(r"^clusterddp: \w+: (.+): \d+ process.*, proved empty$", text, re.MULTILINE)
+    return sum(len(expand(term, "stop")[0]) for hosts in lines for term in hosts.split(", "))
 
 
 def until_begun(count: int, inventory: tuple[str, ...], folder: Path) -> float:
@@ -177,7 +202,10 @@ def timed_with_output(argv: list[str], folder: Path) -> tuple[tuple[float, float
         out.seek(0)
         text = out.read().decode()
         if process.returncode:
-            sys.exit(f"{argv}: {text}")
+            state = subprocess.run(
+                [argv[0], "wait", *argv[2:]], cwd=folder, capture_output=True, text=True, check=False
+            )
+            sys.exit(f"{argv}: {text}\n{state.stderr}")
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return (seconds, cpu, used.ru_maxrss * 1024), text
@@ -188,10 +216,11 @@ def main() -> None:
     given = sys.argv[1] if sys.argv[1:] else ",".join(map(str, SIZES))
     sizes = [] if given == "-" else [int(size) for size in given.split(",")]
     real = int(sys.argv[2]) if sys.argv[2:] else 32
+    rounds = int(sys.argv[3]) if sys.argv[3:] else 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text("print(1)\n")
-        costs = {size: measure(size, folder) for size in sizes}
+        costs = {size: median_of(rounds, size, folder) for size in sizes}
         if len(sizes) > 2:
             for command in COMMANDS:
                 slope = exponent({size: found[command] for size, found in costs.items()})

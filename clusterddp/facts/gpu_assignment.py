@@ -169,16 +169,15 @@ def _find_device(host: str, visible: Sequence[_Device], name: str, source: str) 
 
 def _by_machine(choices: Sequence[_NodeGpus]) -> list[list[_NodeGpus]]:
     """Group the nodes by machine: those that see a common GPU."""
-    groups: list[tuple[set[str], list[_NodeGpus]]] = []
-    for choice in choices:
+    groups: dict[int, list[_NodeGpus]] = {}  # by the number of its last node
+    group_of: dict[str, int] = {}  # key of a GPU → group
+    for number, choice in enumerate(choices):
         keys = {device.key for device in (*choice.visible, *choice.pool)}
-        members: list[_NodeGpus] = []
-        for group in [group for group in groups if group[0] & keys]:
-            groups.remove(group)
-            keys |= group[0]
-            members += group[1]
-        groups.append((keys, [*members, choice]))
-    return [members for _, members in groups]
+        common = sorted({group_of[key] for key in keys & group_of.keys()})
+        groups[number] = [*(node for group in common for node in groups.pop(group)), choice]
+        for node in groups[number]:
+            group_of.update((device.key, number) for device in (*node.visible, *node.pool))
+    return list(groups.values())
 
 
 def _divide(group: Sequence[_NodeGpus], *, free: bool) -> dict[str, tuple[_Device, ...]]:

@@ -298,11 +298,11 @@ def _notices_of(answer: WorkdirState | Synced) -> tuple[str, ...]:
 
 def _hosts_to_ask_again(jobs: Sequence[_HostSync]) -> list[_HostSync]:
     """Hosts that report a live run which others on the same folder do not: its host, now asked, may have cleared it."""
-    live: dict[str, list[tuple[str, ...]]] = {}
+    everywhere: dict[str, set[str]] = {}  # by shared folder, the runs that each of its hosts reports
     for job in jobs:
         if job.shared:
-            live.setdefault(job.shared, []).append(job.live)
-    return [job for job in jobs if job.shared and set(job.live) != set.intersection(*map(set, live[job.shared]))]
+            everywhere.setdefault(job.shared, set(job.live)).intersection_update(job.live)
+    return [job for job in jobs if job.shared and set(job.live) != everywhere[job.shared]]
 
 
 def turns(jobs: Sequence[S]) -> Iterator[list[S]]:

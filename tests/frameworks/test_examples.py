@@ -32,7 +32,7 @@ GOES_ON = {
     "with_lightning.py": ("--epochs 2", "--epochs 3", "ended after 96 steps"),
     "fsdp.py": ("--steps 20", "--steps 30", "resumed after step 20, now 2 workers"),
 }
-ENDS = {"tiny.train": "small: loss ", "sweep.py": "trial 2 rate 0.1 loss 0.00"}
+ENDS = {"tiny.train": "small: loss ", "sweep.py": "trial 2 rate 0.1 loss 0.00", "examples/locked": "locked: loss 0."}
 
 
 def line_of(name: str) -> str:
