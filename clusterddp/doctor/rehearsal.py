@@ -56,6 +56,9 @@ STEP_TIMEOUT = 10.0  # seconds that one of its steps may take; then torch report
 # A small operation takes a host USUAL_OPERATION seconds; where the slowest of all takes longer, for they are busy, all
 # these limits are so many times as long, MAX_SLOWNESS times at most.
 USUAL_OPERATION = 0.1
+# Of the time until every host has reported, most is torchrun's import of torch, on all hosts at once. Workers import it
+# once more, so that where the hosts share a machine or a disk, a program may take at least so many times as long.
+START_TIMES = 3
 OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
 SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"
@@ -113,18 +116,19 @@ def run_program(
     """Run a program of remote/builtin on hosts in the same way as a user's run, and remove all of it from them.
 
     ``parts`` are in the order of ranks; ``options`` is the program's one argument, as JSON. It is stopped ``limit``
-    seconds after every host has reported something, for which ``start`` seconds are allowed. Raises ``HostError`` or
-    ``PlanError`` if the run could not be started; then nothing remains on hosts that answer.
+    seconds after every host has reported something, or START_TIMES times what that took, if that is longer; ``start``
+    seconds are allowed for it. Raises ``HostError`` or ``PlanError`` if the run could not be started; then nothing
+    remains on hosts that answer.
     """
     began = time.monotonic()
-    plan = _plan_run(parts, program, options, start + limit)
+    plan = _plan_run(parts, program, options, start + max(limit, START_TIMES * start))
     hosts = [part.host for part in parts]
     run = Run(cluster, plan.run, plan.attempt, dict.fromkeys([host.name for host in hosts], ""), plan.record)
     try:
         spools = over_ssh.launch(hosts, plan, {}).spools
         follower = _BackgroundFollower(Run(cluster, plan.run, plan.attempt, spools, plan.record))
         begun = follower.begun.wait(max(0.0, began + start - time.monotonic()))
-        late = not (begun and follower.ended.wait(limit))
+        late = not (begun and follower.ended.wait(max(limit, START_TIMES * (time.monotonic() - began))))
         if late:
             run.stop(grace=0.0, reason="its limit")
             follower.ended.wait(OUTPUT_TIMEOUT)

@@ -134,8 +134,9 @@ class Ssh:
             answer = ask(cluster.host(entry.name), "stop", request, StopAnswer, timeout=grace + STOP_SLACK)
             return proof.of_answer(entry.name, answer)
 
-        outcomes = each([entry for entry in cluster.inventory.hosts if entry.name in hosts], stop)
-        missing = [name for name in hosts if name not in {outcome.name for outcome in outcomes}]
+        known = {entry.name: entry for entry in cluster.inventory.hosts}
+        outcomes = each([known[name] for name in hosts if name in known], stop)
+        missing = [name for name in hosts if name not in known]
         proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
         return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
 

@@ -1,13 +1,16 @@
 """The worker of a rehearsal: process group, checked all-reduce, barrier; one JSON line per stage.
 
-A run starts it in place of a script. Its argument is a JSON object: ``backend``, ``timeout`` (seconds for each step).
+A run starts it in place of a script. Its argument is a JSON object: ``backend``, ``timeout`` (seconds for each step,
+which is extended where the import of torch shows that this host is slow or busy).
 """
 
 import json
 import os
 import sys
+import time
 from typing import Any
 
+IMPORT_TIMES = 3  # a step may take at least so many times as long as the import of torch
 SIZE = 1 << 18  # floats, one MiB: enough to stall in a network that drops large packets
 
 
@@ -22,9 +25,11 @@ def main(*, backend: str, timeout: float) -> None:
     print_stage("rendezvous")  # torchrun starts workers when all nodes are there
     from datetime import timedelta
 
+    began = time.monotonic()
     import torch
     import torch.distributed as dist
 
+    timeout = max(timeout, IMPORT_TIMES * (time.monotonic() - began))
     print_stage("import torch")
     cuda = backend == "nccl"
     if cuda:

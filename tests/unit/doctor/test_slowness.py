@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clusterddp.doctor import rehearsal
-from clusterddp.doctor.rehearsal import measure_slowness
+from clusterddp.doctor.rehearsal import ProgramResult, measure_slowness
 from clusterddp.errors import HelperError
 from clusterddp.hosts.start_limit import MAX_SLOWNESS
 
@@ -48,3 +48,32 @@ def test_a_host_that_does_not_answer_is_as_slow_as_can_be() -> None:
 
     silent: Any = SimpleNamespace(name="gpu01", call=call)
     assert measure_slowness([silent]) == MAX_SLOWNESS
+
+
+@pytest.mark.parametrize(("took", "limit"), [(2.0, 20.0), (15.0, 45.0)])
+def test_a_program_may_take_three_times_as_long_as_all_hosts_took_to_report(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, took: float, limit: float
+) -> None:
+    limits: list[float] = []
+
+    def report(timeout: float) -> bool:
+        assert timeout == 20.0
+        clock[0] += took
+        return True
+
+    def end(timeout: float) -> bool:
+        limits.append(timeout)
+        return True
+
+    follower = SimpleNamespace(
+        begun=SimpleNamespace(wait=report),
+        ended=SimpleNamespace(wait=end),
+        result=lambda run: ProgramResult(run=run, left={}),
+    )
+    plan = SimpleNamespace(run="r", attempt=1, record=None)
+    monkeypatch.setattr(rehearsal, "_plan_run", lambda *_: plan)
+    monkeypatch.setattr(rehearsal, "_BackgroundFollower", lambda _: follower)
+    monkeypatch.setattr(rehearsal, "over_ssh", SimpleNamespace(launch=lambda *_: SimpleNamespace(spools={})))
+    cluster: Any = None
+    done = rehearsal.run_program(cluster, [], "rehearse.py", {}, limit=20.0, start=20.0)
+    assert (done.late, limits) == (False, [limit])
