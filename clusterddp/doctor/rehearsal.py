@@ -58,7 +58,7 @@ STEP_TIMEOUT = 10.0  # seconds that one of its steps may take; then torch report
 USUAL_OPERATION = 0.1
 # Of the time until every host has reported, most is torchrun's import of torch, on all hosts at once. Workers import it
 # once more, so that where the hosts share a machine or a disk, a program may take at least so many times as long.
-START_TIMES = 3
+START_TIMES = 5
 OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
 SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
 REHEARSAL = "rehearse.py"

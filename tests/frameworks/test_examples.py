@@ -72,7 +72,7 @@ def test_a_job_trains_and_goes_on_from_its_checkpoint(here: User, name: str) -> 
 
 @pytest.mark.parametrize("name", ENDS)
 def test_a_job_ends_well(here: User, name: str) -> None:
-    if wheels := os.environ.get("PIP_FIND_LINKS"):  # this machine has torch's build for CPUs there, and not from its index
+    if wheels := os.environ.get("PIP_FIND_LINKS"):  # torch's build for CPUs is here already: its index is not asked
         lock = here.folder / "examples/locked/requirements.txt"
         lock.write_text(re.sub("--extra-index-url .*", f"--find-links {wheels}", lock.read_text("utf-8")), "utf-8")
     done = given(here, line_of(name))

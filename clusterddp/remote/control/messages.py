@@ -78,7 +78,8 @@ class NodeStatus(NamedTuple):
 
     state: NodeState = field(_state)
     attempt: int = field(ATTEMPT)
-    code: Optional[int] = field(Fields.maybe_number, default=None)  # its agent's exit code
+    # its agent's exit code; STOPPED_CODE instead of 0 where it was told to end
+    code: Optional[int] = field(Fields.maybe_number, default=None)
     curable: bool = field(Fields.flag, default=True)
     cause: str = field(text_up_to(MAX_CAUSE), default="")
     left: bool = field(Fields.flag, default=False)  # it has finished and leaves the run

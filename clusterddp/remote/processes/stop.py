@@ -9,7 +9,7 @@ import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.run.run_state import RunState
+from ..shared.run.run_state import STOPPED_CODE, RunState
 from ..shared.run.spool_records import ExitRecord, LeftProcess
 from ..shared.run.stop_records import NodeProof, StopRequest, stop_answer
 from ..shared.schema.record import to_fields
@@ -127,7 +127,7 @@ class NodeStop:
         else:
             order = spool.stop_order()
             reason = order.reason if order else "stopped"
-            spool.write_exit(RunState.STOPPED, 143, reason, agent_exit=None, survivors=left, by_stop=True)
+            spool.write_exit(RunState.STOPPED, STOPPED_CODE, reason, agent_exit=None, survivors=left, by_stop=True)
 
     def unchecked(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
         """What could not be checked, one line each."""

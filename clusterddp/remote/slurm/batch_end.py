@@ -7,10 +7,10 @@ import sys
 import time
 from typing import Optional
 
-from ..shared.run.run_state import RunState
+from ..shared.run.run_state import STOPPED_CODE, RunState
 from ..shared.slurm.job_record import NOT_SHARED
 from ..shared.verdict.failures import ended_by_manager
-from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_BY_SCRIPT, STOPPED, VerdictRecord, best_verdict
+from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_BY_SCRIPT, VerdictRecord, best_verdict
 from .job_folder import JobFolder
 
 NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
@@ -98,7 +98,7 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     failures = list(folder.failures())
     order = folder.stop_order() or folder.stop_order(start)
     if order:
-        code = INTERRUPTED if order.reason == CTRL_C else STOPPED
+        code = INTERRUPTED if order.reason == CTRL_C else STOPPED_CODE
         return slurm_verdict(attempt, RunState.STOPPED, code, "stopped: %s" % order.reason)
     if failures:
         return slurm_verdict(attempt, RunState.FAILED, NOT_BY_SCRIPT, failures[0])

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from ..rendezvous.store import count_clients
-from ..shared.run.run_state import RunState
+from ..shared.run.run_state import STOPPED_CODE, RunState
 from ..shared.run.spool_records import LeftProcess, Ready
 from ..shared.schema.record import to_fields
 from ..shared.verdict import failures
@@ -107,7 +107,7 @@ def _exit_fields(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, A
     if may_follow(node.plan, order):
         fields["pending"] = True
     if order:
-        return dict(fields, state=RunState.STOPPED, exit_code=143, reason=order.reason)
+        return dict(fields, state=RunState.STOPPED, exit_code=STOPPED_CODE, reason=order.reason)
     if agent_exit == 0:
         return dict(fields, state=RunState.SUCCEEDED, exit_code=0, reason="")
     return dict(fields, state=RunState.FAILED, exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)

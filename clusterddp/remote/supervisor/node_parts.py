@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..control.messages import AttemptDecision, Joined, NodeState, NodeStatus
+from ..shared.run.run_state import STOPPED_CODE
 from .shutdown import Shutdown
 
 if TYPE_CHECKING:
@@ -57,5 +58,7 @@ class NodeParts:
         if self.plan.joined:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
         code = None if state is NodeState.STANDBY else self.children.agent_exit
+        if code == 0 and self.shutdown.order:
+            code = STOPPED_CODE  # as in its exit record: what the order kept the other hosts from may not be done
         status = NodeStatus(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
         self.loop.guard("status", lambda: self.membership.publish(status), pauses=False)

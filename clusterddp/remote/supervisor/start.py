@@ -20,7 +20,7 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 from ..cleanup import retention
 from ..helper.request import Request
 from ..shared.run.plan import NodePlan
-from ..shared.run.run_state import RunState
+from ..shared.run.run_state import STOPPED_CODE, RunState
 from ..shared.run.spool_records import Ready, read_ready
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import parse_record, read_record, to_fields
@@ -133,7 +133,8 @@ def start_node(state: str, order: StartOrder) -> StartedNode:
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         stop = spool.stop_order()
         if not spool.exit_record():
-            spool.write_exit(*((RunState.STOPPED, 143, stop.reason) if stop else (RunState.FAILED, 125, reason)))
+            stopped = (RunState.STOPPED, STOPPED_CODE, stop.reason) if stop else None
+            spool.write_exit(*(stopped or (RunState.FAILED, 125, reason)))
         raise Refused(reason)
     if not plan.settings.program:
         _protect_code(spool, plan, state)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 BOTH = ("paused", "fence_paused")
 LATEST = 45.0  # seconds until which faults begin
-SETTLED = 5.0  # seconds after which what a host has brought that is back is known to all
 STEPS = (Phase.WAITING, Phase.STARTING, Phase.RUNNING, Phase.CLEARING, Phase.BETWEEN, Phase.CONCLUDING, Phase.LEAVING)
 
 
@@ -162,7 +161,7 @@ def lose_in_turn(simulation: Simulation, faults: Faults) -> None:
     def look() -> None:
         pause = chance.uniform(0.5, 3.0)
         if simulation.whole() and not simulation.losses:
-            clock.at(clock.now + SETTLED, lambda: setattr(simulation, "work", work))
+            simulation.work = work
             return
         if simulation.whole():
             simulation.losses -= 1

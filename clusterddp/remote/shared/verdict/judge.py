@@ -11,14 +11,14 @@ the one of the later attempt counts, then a majority's, then one that stands, th
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..names.host_names import folded_names, sorted_names
-from ..run.run_state import ENDED_STATES, RunState
+from ..run.run_state import ENDED_STATES, STOPPED_CODE, RunState
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, maybe, nested, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
 from .failures import BY_STALL_GUARD, ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
-STOPPED, INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 143, 130, 124, 125  # exit codes
+INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 130, 124, 125  # exit codes
 CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has its own exit code
 _LIMITS = (TIME_LIMIT, STALLED)  # how the reasons begin of stops with the exit code TIMED_OUT
 EXIT_RECORD_DELAY = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
@@ -281,7 +281,7 @@ def _judge_stopped(ends: Sequence[NodeEnd]) -> VerdictRecord:
         return _ended(RunState.FAILED, NOT_BY_SCRIPT, ours[0].reason)
     leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
     line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
-    return _ended(RunState.STOPPED, STOPPED if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
+    return _ended(RunState.STOPPED, STOPPED_CODE if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
 
 
 def _judge_agent_failure(

@@ -142,6 +142,13 @@ def test_one_run_outlives_fifty_losses_of_hosts_that_come_back() -> None:
     assert all(host.finished for host in simulation.hosts)
 
 
+def test_hosts_that_end_well_while_they_are_told_to_end_do_so_again_in_the_next_attempt() -> None:
+    simulation = Simulation(4, 8, script=lose_in_turn, spares=1, relaunches=5)
+    simulation.losses = 3  # the last one ends the parts of the others while their agents end by themselves
+    simulation.run()
+    assert (simulation.losses, simulation.judged.state) == (0, "succeeded")
+
+
 def test_hosts_that_were_all_cut_off_from_each_other_go_on_together_when_they_are_back() -> None:
     def script(simulation: Simulation, faults: Faults) -> None:
         for host in simulation.hosts:
