@@ -118,8 +118,11 @@ def _choose_latest(
 
 
 def _choose_only_live(project_runs: Sequence[RunView], other_runs: Sequence[RunView]) -> RunView:
-    """Return the project's only live run, which a command without a reference ends; raise RunError otherwise."""
-    live = [view for view in project_runs if view.live]
+    """Return the project's only live run, which a command without a reference ends; raise RunError otherwise.
+
+    Where none is live, a run that is over but goes on at a host that was cut off counts as one.
+    """
+    live = [view for view in project_runs if view.live] or [view for view in project_runs if view.unended]
     if len(live) == 1:
         return live[0]
     if live:

@@ -30,12 +30,13 @@ def _stop(run: Run, grace: float) -> int:
 
 
 def _find_runs(cluster: Cluster, references: tuple[str, ...], *, everything: bool) -> list[Run]:
-    """Return the runs named, else every live run of this project (``everything``), else the only live one."""
+    """Return the runs named, else all of this project that go on anywhere (``everything``), else the only live one."""
     if references:
         return [run for reference in references for run in find_referenced_runs(cluster, reference, reading=False)]
     if not everything:
         return [cluster.find(reading=False)]
-    live = [view for view in cluster.list_runs() if view.live and cluster.owner.shares_project(view)]
-    if not live:
+    ours = [view for view in cluster.list_runs() if cluster.owner.shares_project(view)]
+    found = [view for view in ours if view.live or view.unended]
+    if not found:
         raise RunError("no run of this project is live on these hosts")
-    return [cluster.attach(view) for view in live]
+    return [cluster.attach(view) for view in found]

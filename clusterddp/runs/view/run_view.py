@@ -124,6 +124,11 @@ class RunView:
         return not self.watched and not concluded and any(node.concluding for node in self.nodes)
 
     @property
+    def unended(self) -> list[str]:
+        """The hosts on which a part of a run that is over goes on: they were cut off when it was stopped or ended."""
+        return [] if self.live else [node.host for node in self.nodes if node.state not in ENDED_STATES]
+
+    @property
     def settled(self) -> bool:
         """Whether hosts have saved a verdict, and the hosts missing from it are too few to continue the run."""
         kept = self.kept

@@ -6,7 +6,7 @@ import pytest
 
 from clusterddp.errors import RunError
 from clusterddp.runs.choose import Requester, choose_run
-from tests.unit.runs.view.test_run_view import made, one, seen
+from tests.unit.runs.view.test_run_view import holding, kept, made, one, seen
 
 ME = Requester(operator="alice@desk", project="p1")
 
@@ -37,6 +37,16 @@ class TestChoose:
         ):
             choose_run(live, None, ME, ending=True)
         assert choose_run(live, None, ME).run == "r2"
+
+    def test_a_run_that_is_over_but_goes_on_at_a_host_that_was_cut_off_is_ended_where_none_is_live(self) -> None:
+        first, cut_off = made("r1", project="p1")
+        stopped = holding(first, kept(first.stopped(9, "by another command"), missing=("gpu01",)))
+        over = seen(stopped, cut_off)
+        assert [(view.live, view.unended) for view in over] == [(False, ["gpu01"])]
+        assert choose_run(over, None, ME, ending=True).run == "r1"
+        live = seen(*made("r2", started=1, project="p1"))
+        assert choose_run([*over, *live], None, ME, ending=True).run == "r2"
+        assert live[0].unended == []
 
     def test_which_of_several_live_ones_was_taken_for_reading_is_said_with_the_names_of_the_others(self) -> None:
         live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))
