@@ -120,9 +120,8 @@ def exponent(by_size: Mapping[int, Cost]) -> float:
 
 def deviation(by_size: Mapping[int, Cost], power: float) -> float:
     """Sum of the squares of relative deviations from the best ``fixed + each * hosts ** power``."""
-    points = [
-        (1 / cost.cpu, math.pow(size, power) / cost.cpu) for size, cost in by_size.items()
-    ]  # both terms of a ratio of 1
+    # The two terms of what should be 1.
+    points = [(1 / cost.cpu, math.pow(size, power) / cost.cpu) for size, cost in by_size.items()]
     ones, mixed, powers = (sum(one[a] * one[b] for one in points) for a, b in ((0, 0), (0, 1), (1, 1)))
     sum_ones, sum_powers = (sum(column) for column in zip(*points, strict=True))
     fixed = max(0.0, (sum_ones * powers - sum_powers * mixed) / (ones * powers - mixed**2))
