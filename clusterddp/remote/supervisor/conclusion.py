@@ -175,14 +175,16 @@ class Conclusion:
     def _finish_proposal(self, now: float, proposed_at: float) -> None:
         """Make the verdict final once a majority has confirmed it, or will not.
 
-        If another node leads by now, it judges: this node waits for what that one has confirmed.
+        If another node leads by now, it judges: this node waits for what that one has confirmed. Where no majority is
+        in contact, but all have sent their ends, they were there a moment ago: they get the time to connect again.
         """
         control, names = self.control, self.membership.names
         if self._confirmed is None or (control.connected and not control.leading):
             self._parts, self._proposed_at = [], None
             return
         confirmed = 2 * (len(self._confirmed_by) + 1) > len(names)
-        if not confirmed and control.leading and control.majority and now - proposed_at <= CONFIRM_TIMEOUT:
+        patience = CONFIRM_TIMEOUT if control.majority else 0.0 if self._confirmed.missing else RECONNECT_TIMEOUT
+        if not confirmed and control.leading and now - proposed_at <= patience:
             return
         self._verdict, self._sent_at = self._confirmed._replace(confirmed=confirmed), now
         having = self._confirmed_by & control.connected if confirmed else set()
