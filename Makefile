@@ -105,7 +105,12 @@ $(FRAMEWORKS)/.stamp: $(VENV)/.stamp
 	$(FRAMEWORKS)/bin/pip install --quiet '.[frameworks]'
 	touch $@
 
-test-frameworks: $(FRAMEWORKS)/.stamp system-packages  ## Lightning, accelerate, Trainer, Inductor: plainly, forked, warm; examples and docs/metrics.md by their lines
+# What examples/locked locks, here before its test: a test has no settings of package indexes, and asks none.
+$(FRAMEWORKS)/.wheels: examples/locked/requirements.txt $(FRAMEWORKS)/.stamp
+	$(if $(PIP_FIND_LINKS),grep -v '^--',cat) $< | $(BIN)/pip download --quiet --no-deps --dest $(FRAMEWORKS)/wheels --requirement /dev/stdin
+	touch $@
+
+test-frameworks: $(FRAMEWORKS)/.wheels system-packages  ## Lightning, accelerate, Trainer, Inductor: plainly, forked, warm; examples and docs/metrics.md by their lines
 	CLUSTERDDP_FRAMEWORKS=$(CURDIR)/$(FRAMEWORKS)/bin/python $(PYTEST) tests/frameworks
 
 TORCHX := $(VENV)/torchx

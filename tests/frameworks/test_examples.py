@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.frameworks import run_notebook
+from tests.wheels_made import need_uv
 
 if TYPE_CHECKING:
     from tests.integration.cli import Done, User
@@ -71,10 +72,12 @@ def test_a_job_trains_and_goes_on_from_its_checkpoint(here: User, name: str) -> 
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_job_ends_well(here: User, name: str) -> None:
-    if wheels := os.environ.get("PIP_FIND_LINKS"):  # torch's build for CPUs is here already: its index is not asked
-        lock = here.folder / "examples/locked/requirements.txt"
-        lock.write_text(re.sub("--extra-index-url .*", f"--find-links {wheels}", lock.read_text("utf-8")), "utf-8")
+def test_a_job_ends_well(here: User, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "locked" in name:
+        here.env["XDG_CACHE_HOME"] = str(need_uv(monkeypatch))
+        lock, wheels = here.folder / "examples/locked/requirements.txt", Path(PYTHON).parents[1] / "wheels"
+        here_alone = f"--no-index\n--find-links {wheels}"  # make test-frameworks has downloaded them
+        lock.write_text(re.sub("--extra-index-url .*", here_alone, lock.read_text("utf-8")), "utf-8")
     done = given(here, line_of(name))
     assert ENDS[name] in done.out
 
