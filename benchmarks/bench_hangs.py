@@ -3,12 +3,13 @@
 Every script says in its docstring what is right (benchmarks/hang_scripts.py). Beside `why`, of the same hang: the odd
 one out of all stacks, and torch's own torchfrtrace. On the lab (root, Linux), one rank a host.
 
-    python benchmarks/bench_hangs.py [--local] [--details FILE] [--nvrx FOLDER] [--clean N [--at-once M]] [NAME…]
+    python benchmarks/bench_hangs.py [--local | --nccl] [--details FILE] [--nvrx FOLDER] [--clean N] [NAME…]
 
 NAME is how names begin. With ``--local`` the three ranks run on this machine, in one node, for a quick try.
+``--nccl`` does the same on NCCL, with all ranks on this machine's one GPU (benchmarks/hang_nccl.py).
 ``--nvrx`` adds what NVIDIA's analyzer says; FOLDER is a checkout of github.com/NVIDIA/nvidia-resiliency-ext.
-``--clean`` makes so many clean runs instead, M side by side, with a pause of three minutes each, and asks `why` six
-times in each pause (benchmarks/hang_clean.py).
+``--clean`` makes so many clean runs instead, ``--at-once`` M of them side by side, with a pause of three minutes each,
+and asks `why` six times in each pause (benchmarks/hang_clean.py).
 ``--details`` adds what each script made `why` say, with stacks and traces, a JSON object a line, to a file; ``--table``
 prints the table of such a file, the newest answers, and runs nothing.
 """
@@ -33,6 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.hang_clean import run_clean  # noqa: E402 - benchmarks are no installed package
+from benchmarks.hang_nccl import use_nccl  # noqa: E402
 from benchmarks.hang_peers import nvrx, nvrx_as_it_is, odd_stack, read_traces, torchfrtrace, torchfrtrace_as_it_is  # noqa: E402
 from benchmarks.hang_runs import ScriptRun, ask, dead_file_servers, hosts  # noqa: E402
 from benchmarks.hang_scripts import FOLDER, RIGHT, HangScript, find, place, words  # noqa: E402
@@ -55,6 +57,7 @@ def main() -> None:
     """Run all, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--local", action="store_true")
+    parser.add_argument("--nccl", action="store_true")
     parser.add_argument("--details", type=Path)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--nvrx", type=Path)
@@ -67,9 +70,11 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the lab ends too
     details = options.details.absolute() if options.details else None
-    with tempfile.TemporaryDirectory() as name, hosts(local=options.local) as lab:
+    with tempfile.TemporaryDirectory() as name, hosts(local=options.local or options.nccl) as lab:
         folder = Path(name, "hangs")
         shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
+        if options.nccl:
+            use_nccl(folder)
         if options.clean:
             run_clean(options.clean, options.at_once, options.names, folder, lab, details)
         else:

@@ -27,21 +27,25 @@ if TYPE_CHECKING:
 Traces = dict[int, dict[str, Any]]
 READS_TRACES = r"""
 import glob, json, os, socket, sys
-REQUEST = b"POST /handler/fr_trace_json HTTP/1.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+QUESTIONS = (b"fr_trace_json", b"dump_nccl_trace_json")
+REQUEST = b"POST /handler/%s HTTP/1.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 found = {}
 for path in sorted(glob.glob(os.path.expanduser("~/.clusterddp/runs/%s*/*/*/traces/*" % sys.argv[1]))):
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
-        try:
-            os.chdir(os.path.dirname(path))
-            connection.connect(os.path.basename(path))
-            connection.sendall(REQUEST)
-            answer = b""
-            while piece := connection.recv(1 << 16):
-                answer += piece
-            found[path.rpartition(".")[2]] = json.loads(answer.partition(b"\r\n\r\n")[2])
-        except (OSError, ValueError):
-            pass
+    os.chdir(os.path.dirname(path))
+    for question in QUESTIONS:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            try:
+                connection.connect(os.path.basename(path))
+                connection.sendall(REQUEST % question)
+                answer = b""
+                while piece := connection.recv(1 << 16):
+                    answer += piece
+                trace = json.loads(answer.partition(b"\r\n\r\n")[2])
+            except (OSError, ValueError):
+                continue
+            if "entries" in trace:
+                found[path.rpartition(".")[2]] = trace
 print(json.dumps(found))
 """
 NVRX = "nvidia_resiliency_ext.attribution.trace_analyzer.fr_attribution"

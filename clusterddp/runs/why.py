@@ -146,7 +146,7 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     second, reasons = after_pause = look(run)
     note(after_pause)
     hosts = {trace.rank: host for host, traces in second.items() for trace in traces}
-    if not hosts:
+    if all(trace.ended for traces in second.values() for trace in traces):
         now = run.view(quiet=True)
         if not now.live:  # it ended meanwhile
             return _explain_end(run, now)

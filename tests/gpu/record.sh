@@ -35,3 +35,4 @@ ask .xml nvidia-smi -q -x
 ask .nvlink.txt nvidia-smi nvlink -s
 ask .field.txt nvidia-smi --query-gpu=index,no.such.field $shape
 ask .journal journalctl -k -b -q --no-pager -o short-unix --grep 'NVRM: Xid'
+ask .dmesg sh -c "dmesg | grep 'NVRM: Xid'"

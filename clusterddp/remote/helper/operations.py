@@ -42,7 +42,7 @@ TABLE = {
     "bundle": "supervisor.node_bundle:bundle",
     "stacks": "processes.stacks:stacks",
     "traces": "processes.traces:traces",
-    "ended_traces": "processes.ended_traces:ended_traces",
+    "ended_traces": "processes.traces:ended_traces",
     "pace": "supervisor.pace_operation:pace",
     "debug_stops": "processes.debug_stops:debug_stops",
     "break_in": "processes.break_in:break_in",

@@ -1,20 +1,25 @@
-"""The operation ``traces``: what each live worker of a node does, and its last collective operations."""
+"""The operations ``traces`` and ``ended_traces``: what a node's workers do, and their last collective operations.
+
+A live worker is asked. One that has ended by itself wrote its operations down, by its start-up hook: torch's record as
+JSON, compressed. A worker is the user's process: what it tells is read within limits and by a total decoder.
+"""
 
 import os
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..helper.request import Request
 from ..shared.collectives.trace_records import MAX_WORKER_BYTES, NCCL, GroupTrace, TracesRequest, WorkerTrace
-from ..shared.run.event_schema import NodeEvent
+from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.json_text import to_json
 from ..shared.schema.record import to_fields
 from ..spool.layout import Spool
 from ..system import procfs
-from ..system.small_files import text_of
+from ..system.small_files import open_regular_in, text_of
 from . import trace_decoder
 from .server_threads import ServerThreads
 from .stacks import kernel_state, live_workers
@@ -24,7 +29,8 @@ from .worker_threads import core_wait_ms, cpu_ms, look_at_threads
 TIMEOUT = 2.0  # seconds for all questions to all workers of a node
 MAX_COUNTERS = 1 << 18  # bytes
 MAX_TRACE = 8 << 20  # bytes; 2,000 entries, of which torch keeps that many, are about 1 MB
-RECORDERS = (("fr_trace_json", ""), ("dump_nccl_trace_json", NCCL))  # question → the name of its backend in a group's
+# The recorders of a worker: the question to its server, the file that it leaves, the backend's name in a group's.
+RECORDERS = (("fr_trace_json", "", ""), ("dump_nccl_trace_json", ".nccl", NCCL))
 AT_ONCE = 32  # workers asked at a time: each trace takes up to 0.1 s of its CPU
 MIN_THREADS = 8  # of a server, besides the one that accepts; more on more cores
 MAX_PASSING = 1.0  # seconds of a look; on a machine that is not busy it takes some milliseconds
@@ -48,21 +54,65 @@ class Look(NamedTuple):
 
 
 def traces(request: Request) -> List[Dict[str, Any]]:
-    """Operation: the live workers of ``spool``, each a ``WorkerTrace``."""
+    """Operation: the workers of ``spool`` that live or have ended well, each a ``WorkerTrace``."""
     spool = Spool(request.read_args(TracesRequest).spool)
-    return [to_fields(trace) for trace in worker_traces(spool, live_workers(spool.events()))]
+    return [to_fields(trace) for trace in worker_traces(spool)]
 
 
-def worker_traces(spool: Spool, workers: Sequence[NodeEvent]) -> List[WorkerTrace]:
-    """What each of these live workers of a node does; ``workers`` are the events of their starts."""
-    if not workers:
-        return []
+def ended_traces(request: Request) -> List[Dict[str, Any]]:
+    """Operation: the workers of the last start of ``spool`` that wrote their operations down, as ``WorkerTrace``s."""
+    spool = Spool(request.read_args(TracesRequest).spool)
+    looks = _look_at_ended(spool, _last_start(spool.events()))
+    return [to_fields(trace) for trace in _cut([look for look in looks if look.groups])]
+
+
+def worker_traces(spool: Spool) -> List[WorkerTrace]:
+    """What each worker of a node does; of those that have ended only the ones of the last start that ended well."""
+    events = spool.events()
+    workers = live_workers(events)
+    exited = {event.pid: event.exit_code for event in of_kind(events, WORKER_EXITED)}
+    ended = [event for event in _last_start(events) if exited.get(event.pid) == 0]
     deadline = time.monotonic() + TIMEOUT
-    table = procfs.snapshot()
-    with ThreadPoolExecutor(min(AT_ONCE, len(workers))) as pool:
+    table = procfs.snapshot() if workers else {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(workers) or 1)) as pool:
         looks = list(pool.map(lambda event: look_at(spool, event, table, deadline), workers))
+    return _cut([*looks, *_look_at_ended(spool, ended)])
+
+
+def _cut(looks: Sequence["Look"]) -> List[WorkerTrace]:
     trace_decoder.mark_mismatches(look.groups for look in looks)
     return [look.cut() for look in looks]
+
+
+def _last_start(events: Sequence[NodeEvent]) -> List[NodeEvent]:
+    started = of_kind(events, WORKER_STARTED)
+    last = max((event.start for event in started), default=0)
+    return [event for event in started if event.start == last]
+
+
+def _look_at_ended(spool: Spool, workers: Sequence[NodeEvent]) -> List["Look"]:
+    """What these workers, which have ended, wrote down; without groups if nothing, or nothing that can be read."""
+    now = time.time_ns()  # one moment for all, as if they had been looked at together
+    found = []
+    for event in workers:
+        groups = _written(spool, event)
+        why = "" if groups else "it has ended, and wrote nothing down"
+        trace = WorkerTrace(event.rank, event.local_rank, event.start, event.pid or 0, "", "", 0, 0, (), why=why)
+        found.append(Look(trace, groups, now))
+    return found
+
+
+def _written(spool: Spool, event: NodeEvent) -> Tuple[trace_decoder.RecordedGroup, ...]:
+    found: List[trace_decoder.RecordedGroup] = []
+    for _, suffix, backend in RECORDERS:
+        path = os.path.join(spool.ended_traces, "%d.%d%s" % (event.start, event.local_rank, suffix))
+        try:
+            with open(path, "rb", opener=open_regular_in) as file:
+                text = zlib.decompressobj().decompress(file.read(MAX_TRACE), MAX_TRACE)
+            found += trace_decoder.read_groups(text, backend)
+        except (OSError, zlib.error, DamagedError):
+            continue
+    return tuple(found)
 
 
 def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], deadline: float) -> Look:
@@ -142,7 +192,7 @@ def _recorded(server: TraceServer) -> Tuple[trace_decoder.RecordedGroup, ...]:
     """All groups of both flight recorders: NCCL has its own, and gloo's may be unknown to a torch that has that."""
     found: List[Tuple[trace_decoder.RecordedGroup, ...]] = []
     unknown = NoAnswerError("")
-    for handler, backend in RECORDERS:
+    for handler, _, backend in RECORDERS:
         try:
             text = server.ask(handler, MAX_TRACE)
         except UnknownHandlerError as error:

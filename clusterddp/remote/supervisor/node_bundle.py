@@ -159,7 +159,7 @@ def main(argv: List[str]) -> int:
     workers = live_workers(spool.events())
 
     def add_traces(parts: BundleParts) -> None:
-        traces = to_json([to_fields(trace) for trace in worker_traces(spool, workers)])
+        traces = to_json([to_fields(trace) for trace in worker_traces(spool)])
         parts.add("traces.json", BY_HOST, traces)
 
     def add_stacks(parts: BundleParts) -> None:

@@ -123,6 +123,20 @@ def test_a_stopped_rank_is_named_as_stopped(user: User) -> None:
     assert "stopped (SIGSTOP)" in value["sentence"]
 
 
+def test_a_rank_that_has_ended_well_while_others_wait_for_it_is_named_as_ended(user: User) -> None:
+    keeps = "import os, time\n\ndef now():\n    if not os.fork():\n        time.sleep(600)\n"
+    user.write(
+        "steps/validate.py", keeps
+    )  # the child keeps gloo's connections open, so that the others wait as on NCCL
+    start_detached(user)
+    wait_until("it hangs", lambda: user.run("why", "--json").json["state"] == "hung")
+    value = user.run("why", "--json").json
+    assert (value["class"], value["ranks"], value["hosts"], value["where"]) == ("missing", [1], ["local0"], None)
+    assert "did not join all_reduce #4 of group default (float32 [4]): it has ended; rank 0 waits" in value["sentence"]
+    assert "rank 1 (local0:1): has ended with exit code 0" in value["evidence"]
+    assert "same number of steps" in value["remedy"]
+
+
 def test_without_the_server_for_traces_stacks_are_what_is_left(user: User) -> None:
     start_detached(user, "hangs.py", "--no-comm-trace")
     value = user.run("why", "--json").json

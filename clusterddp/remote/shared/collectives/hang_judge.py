@@ -30,6 +30,7 @@ RESTARTED = "restarted"  # workers were started anew between the looks
 STORES = "stores"  # all ranks wait outside groups: none is missing
 WORLD = "world"  # the number of ranks is not known, or a worker has a rank beyond it
 CLAIMED_TWICE = "twice"  # two workers say that they are the same rank
+ENDED = "ended"  # those to blame have ended
 BREAKPOINT = "breakpoint"  # stacks show that those to blame are at a breakpoint
 NO_TRACES, NOBODY_WAITS = "no-traces", "nobody-waits"  # why nothing is decided
 
@@ -235,6 +236,7 @@ def _missing(wait: Wait, ranks: Sequence[int], looks: Looks, *, more: bool) -> F
         MEMBERS: not wait.group.whole,
         CHAIN: bool(behind),
         MORE: more,
+        ENDED: all(rank in looks.after and looks.after[rank].ended for rank in ranks),
     }
     return _found(MISSING, ranks, wait)._replace(notes=tuple(note for note in notes if notes[note]), behind=behind)
 

@@ -28,6 +28,7 @@ from .trace_records import DONE, LOCK, Operation, WorkerTrace
 from .worker_activity import activity
 
 POINT_TO_POINT = "point-to-point"  # a class that only stacks show
+MAX_ENDED = 8  # lines of evidence of ranks that have ended
 _REMEDIES = {
     MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
     OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
@@ -39,6 +40,7 @@ _REMEDIES = {
     DEVICE: "`clusterddp doctor --only gpu-health` looks at the GPUs",
     POINT_TO_POINT: "give every recv a send of its peer, in the same order",
 }
+_REMEDY_OF_ENDED = "give all ranks the same number of steps, or use Join; a rank may end only when no other needs it"
 _NOTES = {
     hang_judge.TIE: "as many ranks called the one as the other: either may be right",
     hang_judge.LOOP: "one batch more? in a loop, some ranks may have come to that line more often than the others",
@@ -124,6 +126,8 @@ def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int)
     Ranks that call the same are one group, so that all of them are represented before ``most`` is reached. If nobody
     waits and nobody is to blame, any rank is worth it; where all do nothing, each is.
     """
+    ended = {trace.rank for trace in traces if trace.ended}
+    traces = [trace for trace in traces if not trace.ended]
     if hang_judge.NOBODY_WAITS in finding.notes:
         return [trace.rank for trace in traces]
     called = dict(finding.others)
@@ -132,7 +136,7 @@ def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int)
     for rank in (*finding.ranks, *finding.waiting, *(rank for rank, what in waiting.items() if what)):
         groups.setdefault(called.get(rank) or waiting.get(rank) or f"rank {rank}", rank)
     blamed = [rank for rank in finding.ranks if rank not in finding.waiting or rank in called]
-    chosen = list(dict.fromkeys((*groups.values(), *blamed)))
+    chosen = [rank for rank in dict.fromkeys((*groups.values(), *blamed)) if rank not in ended]
     return (chosen or [trace.rank for trace in traces])[:most]
 
 
@@ -201,6 +205,8 @@ def lines(evidence: Evidence) -> List[str]:
         waits = pending(trace) if trace else ""
         doing = f"in {waits}" if waits else _activity(evidence, rank)
         found.append(f"rank {rank} ({_label(evidence, rank)}): {doing}{f', at {at}' if at else ''}{_way(stack)}")
+    ended = [rank for rank in evidence.finding.ranks if rank in evidence.traces and evidence.traces[rank].ended]
+    found += [f"rank {rank} ({_label(evidence, rank)}): has ended with exit code 0" for rank in ended[:MAX_ENDED]]
     unanswered: Dict[str, List[int]] = {}
     for rank, trace in sorted(evidence.traces.items()):
         if trace.why:
@@ -225,7 +231,9 @@ def remedy(finding: Finding) -> Optional[str]:
         return f"`clusterddp debug {finding.ranks[0]}` attaches pdb, and the rank goes on when you leave"
     if finding.state == ADVANCING and finding.mismatch:
         return _REMEDIES.get(finding.mismatch.kind or "")
-    return _REMEDIES.get(finding.kind or "") if finding.state == HUNG else None
+    if finding.state != HUNG:
+        return None
+    return _REMEDY_OF_ENDED if hang_judge.ENDED in finding.notes else _REMEDIES.get(finding.kind or "")
 
 
 def _way(stack: WorkerStack) -> str:
@@ -300,6 +308,8 @@ def _doing(evidence: Evidence, ranks: Sequence[int]) -> str:
     subject = "it" if len(ranks) == 1 else f"rank {rank}"
     if rank not in evidence.traces:
         return f"what {'it does' if len(ranks) == 1 else 'they do'} is not known"
+    if evidence.traces[rank].ended:
+        return f"{subject} has ended"
     frame = _own_frame(evidence, rank)
     if frame is None:
         return f"{subject} is {_activity(evidence, rank)}"

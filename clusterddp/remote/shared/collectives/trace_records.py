@@ -90,7 +90,7 @@ class WorkerTrace(NamedTuple):
     local_rank: int = field(Fields.number)
     start: int = field(Fields.number)  # of the workers, within the attempt
     pid: int = field(Fields.number)
-    state: str = field(Fields.text)  # the kernel's letter
+    state: str = field(Fields.text)  # the kernel's letter; empty: it has ended
     wchan: str = field(Fields.text)  # where the kernel waits for it
     # CPU time of it and its descendants so far, without that of a look itself, and its main thread's waits for a core
     cpu_ms: int = field(Fields.number)
@@ -102,3 +102,8 @@ class WorkerTrace(NamedTuple):
     threads: Tuple[ThreadWait, ...] = field(many(ThreadWait), default=())  # that wait: a few, the main one first
     calls: Tuple[int, ...] = field(Fields.numbers, default=())  # how often each of ``waits`` has begun so far
     restarts: int = field(Fields.number, default=0)  # of --max-restarts, those that its agent has made
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process is gone."""
+        return self.state in ("", "Z", "X")

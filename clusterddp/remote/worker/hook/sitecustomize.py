@@ -337,22 +337,24 @@ def serve_traces(worker: str) -> None:
 def keep_operations(path: str) -> None:
     """When the worker ends by itself, write down its last collective operations, which ``run`` compares over all ranks.
 
-    They are torch's own record, compressed; torch before 2.10 has none without GPUs.
+    They are torch's own records, compressed; torch before 2.10 has none without GPUs. NCCL has a record of its own.
     """
-    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
-    if dump is None:
-        return
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    names = {"_dump_fr_trace_json": path, "_dump_nccl_trace_json": path + ".nccl"}
+    dumps = {file: getattr(c10d, name) for name, file in names.items() if hasattr(c10d, name)}
     pid = os.getpid()
 
     def write() -> None:
         if os.getpid() != pid or hasattr(sys, "last_type"):  # a child, or after an uncaught exception
             return
-        try:
-            _replace(path, __import__("zlib").compress(dump(includeCollectives=True, onlyActive=False), 1))
-        except Exception:  # noqa: BLE001 - the worker has done its work
-            pass
+        for file, dump in dumps.items():
+            try:
+                _replace(file, __import__("zlib").compress(dump(includeCollectives=True, onlyActive=False), 1))
+            except Exception:  # noqa: BLE001, S112 - the worker has done its work
+                continue
 
-    __import__("atexit").register(write)
+    if dumps:
+        __import__("atexit").register(write)
 
 
 def before_import(name: str, act: "Callable[[], None]") -> None:

@@ -12,11 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clusterddp.remote.helper.request import Request
-from clusterddp.remote.processes.ended_traces import ended_traces
-from clusterddp.remote.processes.traces import MAX_TRACE
+from clusterddp.remote.processes.traces import MAX_TRACE, ended_traces, worker_traces
 from clusterddp.remote.shared.collectives.hang_judge import OTHER_SHAPE, wrong_result
 from clusterddp.remote.shared.collectives.trace_records import MAX_WORKER_BYTES, WorkerTrace
-from clusterddp.remote.shared.run.event_schema import WORKER_STARTED
+from clusterddp.remote.shared.run.event_schema import WORKER_EXITED, WORKER_STARTED
 from clusterddp.remote.shared.schema.json_text import to_json
 from clusterddp.remote.shared.schema.record import read_records
 from clusterddp.remote.spool.layout import Spool
@@ -65,6 +64,31 @@ def test_only_the_last_start_counts(spool: Spool) -> None:
     writes(spool, "0.0", zlib.compress(trace(entry(1))))
     writes(spool, "1.1", zlib.compress(trace(entry(1))))
     assert [(each.rank, each.start) for each in ended(spool)] == [(5, 1)]
+
+
+def test_the_records_of_both_backends_are_read_and_one_that_is_damaged_alone_is_left_out(spool: Spool) -> None:
+    starts(spool, (0, 0), (0, 1))
+    writes(spool, "0.0", zlib.compress(trace(entry(1))))
+    writes(spool, "0.0.nccl", zlib.compress(trace(entry(2))))
+    writes(spool, "0.1", b"no zlib")
+    writes(spool, "0.1.nccl", zlib.compress(trace(entry(3))))
+    names = [[(group.name, group.entries[0][0]) for group in each.groups] for each in ended(spool)]
+    assert [sorted(groups) for groups in names] == [[("0", 1), ("0 nccl", 2)], [("0 nccl", 3)]]
+
+
+def test_of_workers_that_have_ended_a_look_tells_those_of_the_last_start_that_ended_well(spool: Spool) -> None:
+    for start, local_rank, code in ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 2, 3)):
+        pid = 100 + 10 * start + local_rank
+        spool.event(WORKER_STARTED, start=start, local_rank=local_rank, rank=local_rank, pid=pid)
+        spool.event(WORKER_EXITED, start=start, local_rank=local_rank, rank=local_rank, pid=pid, exit_code=code)
+        writes(spool, f"{start}.{local_rank}.nccl", zlib.compress(trace(entry(start + 1))))
+    Path(spool.ended_traces, "1.1.nccl").unlink()
+    found = worker_traces(spool)
+    assert [(each.rank, each.start, each.ended, len(each.groups)) for each in found] == [
+        (0, 1, True, 1),
+        (1, 1, True, 0),
+    ]
+    assert [each.why for each in found] == ["", "it has ended, and wrote nothing down"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     ADVANCING,
     BEFORE_FIRST,
     DEVICE,
+    ENDED,
     HUNG,
     MISSING,
     OTHER_OPERATION,
@@ -284,6 +285,16 @@ def test_a_mismatch_since_which_nothing_agreed_is_the_cause() -> None:
 def test_who_called_one_more_is_to_blame_not_the_majority() -> None:
     finding = judged(3, {0: "ar8 ar4 ar4*", 1: "ar4 ar4", 2: "ar4 ar4"})
     assert (finding.kind, finding.ranks, finding.sequence) == (OTHER_SHAPE, (0,), 1)
+
+
+def test_a_rank_that_has_ended_while_others_wait_for_it_is_to_blame_and_known_to_have_ended() -> None:
+    texts = {0: "ar4 ar4*", 1: "ar4", 2: "ar4 ar4*"}
+    looks = [look(texts), look(texts, second=True)]
+    first, second = ([trace._replace(state="") if trace.rank == 1 else trace for trace in each] for each in looks)
+    finding = judge(range(3), first, second)
+    assert (finding.state, finding.kind, finding.ranks, finding.sequence) == (HUNG, MISSING, (1,), 2)
+    assert ENDED in finding.notes
+    assert ENDED not in judge(range(3), *looks).notes
 
 
 def test_a_group_whose_first_life_one_rank_has_lost_is_matched_by_age() -> None:

@@ -11,6 +11,7 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     ADVANCING,
     BEFORE_FIRST,
     DEVICE,
+    ENDED,
     HUNG,
     MISSING,
     NO_TRACES,
@@ -133,6 +134,17 @@ WAIT = "; ranks 0,2-3 wait at train.py:10 since 14 min"
 def test_what_a_missing_rank_does_instead(frames: Any, state: dict[str, Any], doing: str) -> None:
     known = evidence(missing(1), [stack(1, *frames), stack(0, *STEP)], [trace(0), trace(1, **state)])
     assert hang_sentence.sentence("night", known) == f"{ABSENT}{doing}{WAIT}"
+
+
+def test_a_missing_rank_that_has_ended_is_told_to_have_ended() -> None:
+    finding = missing(1, notes=(ENDED,))
+    traces = [in_operation(0), trace(1, state=""), in_operation(2), in_operation(3)]
+    known = evidence(finding, [stack(0, *STEP)], traces)
+    said = hang_sentence.sentence("night", known)
+    assert said.startswith(f"rank 1 (gpu00:1) did not join {FOURTH}: it has ended; ranks 0,2-3 wait at train.py:10")
+    assert "rank 1 (gpu00:1): has ended with exit code 0" in hang_sentence.lines(known)
+    assert "same number of steps" in (hang_sentence.remedy(known.finding) or "")
+    assert hang_sentence.ranks_to_look_at(known.finding, traces, 8) == [0]
 
 
 def test_a_missing_rank_at_a_breakpoint_is_no_hang_and_debug_helps() -> None:
