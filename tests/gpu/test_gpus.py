@@ -7,6 +7,7 @@ is real, and well. `tests/gpu/record.sh` records it.
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -73,10 +74,10 @@ dist.destroy_process_group()
 """
 )
 COMPUTES = """
-import torch
+import os, torch
 tensor = torch.ones(1 << 28, device="cuda:0")
 torch.cuda._sleep(1 << 41)  # some 20 minutes
-print("busy", flush=True)
+print("busy", os.getpid(), flush=True)
 torch.cuda.synchronize()
 """
 SHARED = ("-i", "here.yaml", "--nproc-per-node", "2", "--share-gpus")
@@ -167,10 +168,11 @@ def test_stop_proves_that_a_gpu_at_work_is_free(user: User) -> None:
     user.write("computes.py", COMPUTES)
     with user.start("run", "-i", "here.yaml", "computes.py") as live:
         live.wait_for("busy")
-        assert compute_pids()
+        (pid,) = re.findall(r"busy (\d+)", live.text("out"))
+        assert pid in compute_pids()
         busy = user.run("doctor", "-i", "here.yaml", "--json", "--only", "GPUs").json
         stopped = user.run("stop", "-i", "here.yaml", "--grace", "1")
-        assert not compute_pids()
+        assert pid not in compute_pids()
         live.end()
     assert stopped.code == 0, stopped.err
     assert "GPU" in stopped.err
