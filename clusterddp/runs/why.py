@@ -156,7 +156,8 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     size = view.summary().world_size or 0
     world = range(size) if hosts and size <= MAX_WORLD else ()
     finding = hang_judge.judge(world, before, after)
-    ranks = [] if finding.state == ADVANCING else hang_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
+    at_work = finding.state == ADVANCING and not finding.idle
+    ranks = [] if at_work else hang_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
     evidence = hang_sentence.Evidence(
         finding=finding,
         traces={trace.rank: trace for trace in after},

@@ -10,6 +10,7 @@ from ..shared.collectives.trace_records import (
     CREATED,
     DONE,
     LAST_ENTRIES,
+    NCCL,
     SAME_SHAPE,
     STARTED,
     GroupTrace,
@@ -38,6 +39,7 @@ class TraceEntry(NamedTuple):
     operation: Operation
     progress: int
     created_ns: int
+    retired: bool  # its end has been seen by torch itself
 
 
 class RecordedGroup:
@@ -86,15 +88,38 @@ def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:
         group = groups.get((name, ident))
         if group is None:
             group = groups[name, ident] = RecordedGroup(_identifier(name) + backend, clean(description), ident)
-        done = fields.flag("retired") or fields.text("state") == "completed"
+        retired = fields.flag("retired")
+        done = retired or fields.text("state") == "completed"
         started = fields.text("state") == "started"
         # Of several entries with one number the last is of all of them: NCCL's coalesced operations.
         group.entries[fields.number("collective_seq_id")] = TraceEntry(
             operation=_operation(fields, known),
             progress=DONE if done else STARTED if started else CREATED,
             created_ns=fields.number("time_created_ns"),
+            retired=retired,
         )
     return tuple(groups.values())
+
+
+def keep_reached(groups: Sequence[RecordedGroup]) -> Tuple[RecordedGroup, ...]:
+    """The groups of a live worker, those of NCCL with no more than what its GPU has come to.
+
+    A call of NCCL returns at once, and the GPU does one after the other: behind the oldest that is not finished, later
+    ones only wait for their turn. One that is still being prepared says "completed" (its event was never recorded), but
+    torch has not seen its end.
+    """
+    nccl = [group for group in groups if group.name.endswith(NCCL)]
+    for group in nccl:
+        for sequence, entry in group.entries.items():
+            if entry.progress == DONE and not entry.retired:
+                group.entries[sequence] = entry._replace(progress=CREATED)
+    waiting = [entry.created_ns for group in nccl for entry in group.entries.values() if entry.progress != DONE]
+    oldest = min(waiting, default=0)
+    for group in nccl:
+        queued = [n for n, each in group.entries.items() if each.progress == CREATED and each.created_ns > oldest]
+        for sequence in queued:
+            del group.entries[sequence]
+    return tuple(group for group in groups if group.entries)
 
 
 def mark_mismatches(workers: Iterable[Sequence[RecordedGroup]]) -> None:

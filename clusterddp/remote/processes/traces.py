@@ -76,7 +76,8 @@ def worker_traces(spool: Spool) -> List[WorkerTrace]:
     table = procfs.snapshot() if workers else {}
     with ThreadPoolExecutor(min(AT_ONCE, len(workers) or 1)) as pool:
         looks = list(pool.map(lambda event: look_at(spool, event, table, deadline), workers))
-    return _cut([*looks, *_look_at_ended(spool, ended)])
+    reached = [look._replace(groups=trace_decoder.keep_reached(look.groups)) for look in looks]
+    return _cut([*reached, *_look_at_ended(spool, ended)])
 
 
 def _cut(looks: Sequence["Look"]) -> List[WorkerTrace]:
@@ -96,23 +97,25 @@ def _look_at_ended(spool: Spool, workers: Sequence[NodeEvent]) -> List["Look"]:
     found = []
     for event in workers:
         groups = _written(spool, event)
-        why = "" if groups else "it has ended, and wrote nothing down"
+        why = "it has ended, and wrote nothing down" if groups is None else ""
         trace = WorkerTrace(event.rank, event.local_rank, event.start, event.pid or 0, "", "", 0, 0, (), why=why)
-        found.append(Look(trace, groups, now))
+        found.append(Look(trace, groups or (), now))
     return found
 
 
-def _written(spool: Spool, event: NodeEvent) -> Tuple[trace_decoder.RecordedGroup, ...]:
+def _written(spool: Spool, event: NodeEvent) -> Optional[Tuple[trace_decoder.RecordedGroup, ...]]:
     found: List[trace_decoder.RecordedGroup] = []
+    readable = False
     for _, suffix, backend in RECORDERS:
         path = os.path.join(spool.ended_traces, "%d.%d%s" % (event.start, event.local_rank, suffix))
         try:
             with open(path, "rb", opener=open_regular_in) as file:
                 text = zlib.decompressobj().decompress(file.read(MAX_TRACE), MAX_TRACE)
             found += trace_decoder.read_groups(text, backend)
+            readable = True
         except (OSError, zlib.error, DamagedError):
             continue
-    return tuple(found)
+    return tuple(found) if readable else None
 
 
 def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], deadline: float) -> Look:

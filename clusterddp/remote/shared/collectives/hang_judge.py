@@ -50,6 +50,7 @@ class Finding(NamedTuple):
     notes: Tuple[str, ...] = ()
     behind: Tuple[int, ...] = ()  # ranks that wait elsewhere, for those that wait here or those to blame
     mismatch: Optional["Finding"] = None  # an operation that ended although its ranks did not agree: a wrong result
+    idle: Tuple[int, ...] = ()  # where nobody waits in a recorded operation and some are at work: those that are not
 
 
 def judge(world: Sequence[int], before: Sequence[WorkerTrace], after: Sequence[WorkerTrace]) -> Finding:
@@ -360,7 +361,8 @@ def _without_waits(looks: Looks) -> Finding:
     if looks.storing:
         return _before_first(looks)
     if looks.active(looks.world):
-        return Finding(ADVANCING if looks.groups else WAITING)
+        idle = tuple(trace.rank for _, trace in looks.both(sorted(looks.world)) if not looks.active([trace.rank]))
+        return Finding(ADVANCING if looks.groups else WAITING, idle=idle)
     return Finding(UNDECIDED, notes=(NOBODY_WAITS,))
 
 

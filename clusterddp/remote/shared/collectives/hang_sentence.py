@@ -45,7 +45,7 @@ _NOTES = {
     hang_judge.TIE: "as many ranks called the one as the other: either may be right",
     hang_judge.LOOP: "one batch more? in a loop, some ranks may have come to that line more often than the others",
     hang_judge.MEMBERS: "a subgroup's members are only those that were seen in it",
-    hang_judge.ROOT: "gloo does not record roots: different ones, and a connection that carries nothing, look alike",
+    hang_judge.ROOT: "roots are not recorded: different ones, and a connection that carries nothing, look alike",
     hang_judge.SILENT: "a rank that says nothing of itself counts as missing",
     hang_judge.ALONE: "those that wait may be in a call that the others never meant to make",
     hang_judge.MORE: "ranks that are not named are missing in other groups",
@@ -85,30 +85,39 @@ def refine(evidence: Evidence) -> Finding:
 
 def _with_calls(evidence: Evidence) -> Finding:
     finding = evidence.finding
-    if finding.state == UNDECIDED and hang_judge.NOBODY_WAITS in finding.notes:
+    if finding.idle or (finding.state == UNDECIDED and hang_judge.NOBODY_WAITS in finding.notes):
         return _by_stacks(evidence) or finding
     stacks = [evidence.stacks.get(rank) for rank in finding.ranks]
-    if finding.kind == MISSING and all(stack and in_send_or_receive(stack) for stack in stacks):
-        return finding._replace(state=HUNG, kind=POINT_TO_POINT)
+    if finding.kind in (MISSING, BEFORE_FIRST) and all(stack and in_send_or_receive(stack) for stack in stacks):
+        state = HUNG if finding.kind == MISSING else finding.state
+        return finding._replace(state=state, kind=POINT_TO_POINT)
+    if finding.kind == BEFORE_FIRST and all(stack and waiting_call(stack) for stack in stacks):
+        everybody = tuple(sorted({*finding.ranks, *finding.waiting}))
+        state = UNDECIDED if finding.state == HUNG else finding.state
+        return finding._replace(state=state, kind=None, ranks=(), waiting=everybody)
     return finding
 
 
 def _by_stacks(evidence: Evidence) -> Optional[Finding]:
     """Blame the ranks that are in no call of torch.distributed, if others are; if all are, those that send or receive.
 
-    A rank whose own line waits in C may be in such a call: of ``work.wait()`` there is no frame.
+    A rank whose own line waits in C may be in such a call: of ``work.wait()`` there is no frame. NCCL's calls keep a
+    core busy while they wait: where some ranks are at work, one that is idle outside a call is to blame.
     """
+    idle = {*evidence.finding.idle}
     calls = {rank: call for rank, stack in sorted(evidence.stacks.items()) if (call := waiting_call(stack))}
     outside = [rank for rank in sorted(evidence.stacks) if rank not in calls and not _may_wait_in_c(evidence, rank)]
     if not calls:
         return None
     waiting = Finding(UNDECIDED, waiting=tuple(calls), operation=Operation(calls[min(calls)], "", ""))
     if outside:
-        return waiting._replace(state=HUNG, kind=MISSING, ranks=tuple(outside))
+        unseen = evidence.traces.keys() - idle - evidence.stacks.keys()  # at work, perhaps outside a call as well
+        hung = not idle or (idle >= {*outside} and not unseen)
+        return waiting._replace(state=HUNG if hung else WAITING, kind=MISSING, ranks=tuple(outside))
     ranks = tuple(rank for rank in calls if in_send_or_receive(evidence.stacks[rank]))
-    if ranks and len(calls) == len(evidence.stacks):
+    if ranks and not idle and len(calls) == len(evidence.stacks):
         return waiting._replace(state=HUNG, kind=POINT_TO_POINT, ranks=ranks, waiting=ranks)
-    return waiting
+    return None if idle else waiting
 
 
 def _may_wait_in_c(evidence: Evidence, rank: int) -> bool:
@@ -130,6 +139,9 @@ def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int)
     traces = [trace for trace in traces if not trace.ended]
     if hang_judge.NOBODY_WAITS in finding.notes:
         return [trace.rank for trace in traces]
+    if finding.idle:
+        busy = [trace.rank for trace in traces if trace.rank not in finding.idle]
+        return [rank for rank in (*finding.idle[: most // 2], *busy[: most // 2]) if rank not in ended]
     called = dict(finding.others)
     waiting = {trace.rank: pending(trace) for trace in traces}
     groups: Dict[str, int] = {}

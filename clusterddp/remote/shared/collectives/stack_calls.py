@@ -16,7 +16,8 @@ def waiting_call(stack: WorkerStack) -> str:
         if not frame.installed:
             break
         if TORCH_DISTRIBUTED.search(frame.file):
-            call = call if frame.function in _WRAPPERS and call else frame.function
+            name = frame.function.rpartition(".")[2]  # Python 3.11 and newer name a function's class or function too
+            call = call if name in _WRAPPERS and call else name
         elif call:
             break
     return call

@@ -69,7 +69,7 @@ class GroupTrace(NamedTuple):
     def title(self) -> str:
         """The group's name for people: the user's description, ``default``, or torch's name where there is neither."""
         if self.description in ("", "undefined"):  # the latter is what torch writes where the user gave none
-            return self.name
+            return self.name.partition(NCCL)[0]
         return "default" if self.description == "default_pg" else self.description
 
 

@@ -1,4 +1,4 @@
-"""What nvidia-smi and the kernel log print of GPUs, taken apart; the texts are made, see tests/data/nvidia-smi."""
+"""What nvidia-smi and the kernel log print of GPUs, taken apart: texts that are made, and some of a real H100."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from clusterddp.facts.read_facts import read_answer
 from clusterddp.remote.probes import nvidia_smi_xml, xids
 from clusterddp.remote.shared.probes.gpu_records import Card, GpuHealth
 from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.remote.system import nvidia_smi
 from tests.unit.facts_made import gpu_health_json
 
 DATA = Path(__file__).parents[3] / "data" / "nvidia-smi"
@@ -148,3 +149,30 @@ def test_without_a_journal_the_ring_is_read(tmp_path: Path, monkeypatch: pytest.
     told = xids.KernelLog({"PATH": str(tmp_path)}).xids()
     assert [one.xid for one in told.xids] == [79]
     assert told.error is None
+
+
+RECORDED = DATA / "recorded" / "1-nvidia-h100-80gb-hbm3-580.159.04"  # while one process computed
+
+
+def test_what_a_real_h100_says_is_read_whole() -> None:
+    (card,) = nvidia_smi_xml.parse_cards(Path(f"{RECORDED}.xml").read_text())
+    assert card.uuid == "GPU-00000000-b010-9f4c-37aa-f08af2a2c201"
+    assert (card.number, card.bus, card.mig, card.uncorrectable, card.width, card.most_width) == (
+        0, "00000000:00:06.0", False, 0, 16, 16,
+    )  # fmt: skip
+    assert (card.power_watts, card.repair_pending, card.slowdowns) == (700, False, ())
+    (usage,) = nvidia_smi_xml.parse_usage(Path(f"{RECORDED}.xml").read_text())
+    assert [process.pid for process in usage.processes] == [29344]
+
+
+def test_a_real_h100_is_listed_with_who_computes_on_it() -> None:
+    (listed,) = nvidia_smi.parse_gpus(Path(f"{RECORDED}.csv").read_text())
+    assert (listed.name, listed.memory_mib, listed.driver) == ("NVIDIA H100 80GB HBM3", 81559, "580.159.04")
+    assert nvidia_smi.parse_apps(Path(f"{RECORDED}.apps.csv").read_text()) == {listed.uuid: [29344]}
+    assert nvidia_smi_xml.parse_links(Path(f"{RECORDED}.nvlink.txt").read_text()) == {}
+
+
+def test_the_xid_of_a_real_device_side_assert_is_read() -> None:
+    line = Path(f"{RECORDED}.dmesg").read_text().partition("] ")[2]
+    (found,) = xids.collect([(100.0, line)], 160.0)
+    assert (found.xid, found.bus, found.times, found.seconds_ago) == (43, "0000:00:06", 1, 60)
