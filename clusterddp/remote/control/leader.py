@@ -79,6 +79,7 @@ class Control:
         self.contact = self.heartbeats.contact
         self.to_ask: Set[int] = set()  # member indexes to ask whether their part has ended
         self.leader_has_majority = True
+        self.keeps_lead = False  # leads to the end, also without a majority: what a majority decided is known here
         self.listen_at = 0.0  # when to listen again
         self.closed = False
         self._listen()
@@ -147,7 +148,7 @@ class Control:
         if self.settled:
             self.searching_since, self.lost_leader = now, None
             self._ask(now)
-        elif self.addresses and not self.closed and not self._upstream():
+        elif self.addresses and not self.closed and not self._upstream() and not self.keeps_lead:
             self._search(now)
 
     def close(self, patience: float = 2.0) -> None:
@@ -212,6 +213,8 @@ class Control:
     def _follow(self, member: int) -> None:
         """Take another node for the leader and drop our unproven calls."""
         self.leader, self.searching_since = member, boot_clock()
+        if member == self.member and self.lost_leader is not None:
+            self.last_called = self.lost_leader - 1  # called first: it may have got the others back
         for link in self._open_calls():
             self._drop(link)
 
@@ -231,7 +234,7 @@ class Control:
 
     def _handle_answer(self, link: PeerConnection, message: Message) -> None:
         """Process the answer of a node that we called; it is too late if we lead a majority by now."""
-        if self.settled and not link.is_question:
+        if (self.settled or self.keeps_lead) and not link.is_question:
             self._drop(link)
         elif isinstance(message, Hello) and not link.their_nonce:
             link.introduce(message)
@@ -280,7 +283,8 @@ class Control:
             raise ProtocolError("there is no member %d" % member)
         for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
-        if self._upstream() or (not self.majority and self._is_before_us(member)):
+        yields = not self.majority and not self.keeps_lead
+        if self._upstream() or (yields and self._is_before_us(member)):
             if not self._upstream() and member != self.leader:
                 self._follow(member)
                 self.called_at = 0.0  # at once

@@ -43,6 +43,7 @@ class Conclusion:
         self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by member index
         self.finished = False  # whether the verdict is recorded here, or there will be none
         self._ended_at = 0.0  # boot clock time when our part had ended
+        self._alone_since: Optional[float] = None  # when we found that we neither lead nor are connected to a leader
         self._sent_at = NEVER  # when our end was last sent to the leader
         self._received_parts: List[Optional[VerdictPart]] = []  # of the leader's verdict; None: not received yet
         self._parts: List[VerdictPart] = []  # of the verdict that we sent as leader
@@ -93,7 +94,19 @@ class Conclusion:
             self._finish_proposal(now, self._proposed_at)
         if self._verdict and not self.finished:
             self._record_verdict(node, self._verdict)
-        return self.finished and (not self._parts or not self.control.connected or now - self._sent_at > SEND_TIMEOUT)
+        return self.finished and self._has_spread(node, now)
+
+    def _has_spread(self, node: "NodeParts", now: float) -> bool:
+        """Whether the nodes that need our verdict have it, or had time to get it.
+
+        Those are the nodes in contact, and those that have lost contact since they sent their ends: they come back.
+        """
+        if not self._parts:
+            return True
+        sent = {member for member in self.ends if self._sent_end(node, member)}
+        cut_off = sent - self.membership.left - self.control.connected
+        patience = RECONNECT_TIMEOUT if cut_off else SEND_TIMEOUT if self.control.connected else 0.0
+        return now - self._sent_at > patience
 
     @property
     def _is_decided(self) -> bool:
@@ -108,7 +121,11 @@ class Conclusion:
         Without a leader this node waits ``alone`` seconds for one, and then decides by what it knows itself.
         """
         control = self.control
-        if not control.leading and (control.connected or now - max(control.last_contact, self._ended_at) <= alone):
+        if control.leading or control.connected:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = now
+        if not control.leading and (self._alone_since is None or now - max(self._alone_since, self._ended_at) <= alone):
             return None
         patience = min(alone, OUT_OF_REACH_TIMEOUT) if control.majority else alone
         ends, missing = [], []
@@ -187,6 +204,7 @@ class Conclusion:
         if not confirmed and control.leading and now - proposed_at <= patience:
             return
         self._verdict, self._sent_at = self._confirmed._replace(confirmed=confirmed), now
+        control.keeps_lead = confirmed and control.leading
         having = self._confirmed_by & control.connected if confirmed else set()
         self._send(self._verdict, control.connected - having, final=True)
         if having:

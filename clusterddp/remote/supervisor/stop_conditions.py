@@ -237,6 +237,7 @@ class StopConditions:
         lease = self.lease(None)
         self.children.start_deadline = lease.term_at
         self.fence.renew(lease)
+        self.children.inform_agent(self.participants(lease))  # lies there when it starts: this process may be stopped
         return self.fence_order() or self._no_contact() or self._later_attempt() or self._too_late()
 
     def _too_late(self) -> Optional[EndOrder]:

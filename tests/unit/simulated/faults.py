@@ -56,6 +56,7 @@ class Faults:
         host.supervisor_ends()
 
     def fence_killed(self, host: Host) -> None:
+        host.unfenced = True
         host.fence_ends()
 
     def both_killed(self, host: Host) -> None:

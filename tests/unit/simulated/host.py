@@ -96,6 +96,7 @@ class Host:
         self.supervisor: Supervisor | None = None
         self.fence: SimulatedFence | None = None
         self.finished = False
+        self.unfenced = False  # its fence was killed while its supervisor ran
         self.begins, self.resumed_at = begins, float("-inf")
 
     # Clocks

@@ -212,6 +212,7 @@ class Children:
         self.agent_exit: int | None = None
         self.start_deadline = float("inf")
         self.start_error, self.store_died = "", False
+        self.informed: Participants | None = None  # the newest message, in the agent's socket before it starts
         self.store = 1 if plan.store_member == plan.member else None
         self.killed: set[tuple[int, int]] = set()
         self.environment: dict[str, str] = {}
@@ -222,9 +223,12 @@ class Children:
             self.agent, self.agent_exit = 1, 127
             return
         self.agent = self.host.start_agent(self.plan.attempt)
+        if self.host.agent and self.informed:
+            self.host.agent.lease.newest = self.informed
 
     def inform_agent(self, participants: Participants) -> None:
-        if self.host.agent:
+        self.informed = participants
+        if self.host.agent and self.host.agent.attempt == self.plan.attempt:
             self.host.agent.lease.newest = participants
 
     def reap(self) -> None:

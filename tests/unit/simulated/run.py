@@ -192,8 +192,9 @@ class Simulation:
         if left:
             raise Broken(f"still there after {self.longest:.0f} s: {left}")
         finished = [host for host in self.hosts if host.finished]
-        # A spare that was never needed may outlive all others, and heard no end that it could judge.
-        took_part = [host for host in finished if host.agent or not host.first_plan.standby]
+        # A spare that was never needed may outlive all others, and heard no end that it could judge. A host without a
+        # fence leaves at once, and tells others its end; the exit record is there for who asks.
+        took_part = [host for host in finished if (host.agent or not host.first_plan.standby) and not host.unfenced]
         if took_part and not any(host.verdicts for host in finished):
             raise Broken("there is no verdict")
         if not self.touched and not self.stopped and (self.judged is None or self.judged.state != "succeeded"):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.unit.simulated.faults import Faults
     from tests.unit.simulated.host import Host
+    from tests.unit.simulated.parts import Agent
 
 SEEDS, SHARE = 200, 20
 
@@ -200,6 +201,38 @@ def test_a_leader_loses_power_and_the_next_attempt_begins_as_soon_as_it_is_lost(
         (lost,) = [line for line in simulation.history if "power_cut" in line]
         began = max(agent.began for agent in simulation.agents if agent.attempt == 2)
         assert LIMITS_RELAUNCH.lost - 1 < began - float(lost.split()[0]) < LIMITS_RELAUNCH.lost + 0.5
+
+
+def test_an_agent_has_its_lease_though_supervisor_and_fence_are_stopped_as_it_begins() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        begun = simulation.begun
+
+        def stop_with_it(agent: Agent) -> None:
+            begun(agent)
+            if agent.attempt == 1 and agent.host is simulation.hosts[1]:
+                faults.strike(agent.host, lambda host: host.stop_processes(60.0, BOTH))
+
+        vars(simulation)["begun"] = stop_with_it
+
+    for seed in range(8):
+        simulation = Simulation(seed, 5, script=script, spares=1, elastic=False, busy=0.0, work=25.0)
+        simulation.run()
+        assert simulation.judged.attempt == 2
+
+
+def test_a_leader_whose_connections_are_reset_as_the_run_ends_gives_all_one_verdict() -> None:
+    def script(_: Simulation, faults: Faults) -> None:
+        faults.at_leader(0.5, faults.connections_reset, Phase.CONCLUDING)
+
+    for seed in range(40):
+        simulation = Simulation(seed, 9, script=script, spares=0)
+        simulation.run()
+        assert len({one.writer for host in simulation.hosts for one in host.verdicts}) == 1, seed
+
+
+@pytest.mark.parametrize("seed", [1308, 3345, 5445, 7869, 8050, 9569])
+def test_what_was_broken_once_is_not_again(seed: int) -> None:
+    Simulation(seed).run()
 
 
 def test_a_seed_plays_the_same_run_again() -> None:
