@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clusterddp.api.cluster import Cluster, Run
+    from clusterddp.api.cluster import Cluster
     from clusterddp.checks.model import CheckResult, Diagnosis
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.errors import (
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
+    from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.signals import Signalled
     from clusterddp.runs.stopped_ranks import PdbMessage, PdbSession, StoppedRank
@@ -142,7 +143,7 @@ __version__ = "0.1.0"
 
 # The module of each name: as above, for a running program.
 _NAMES = {
-    "clusterddp.api.cluster": "Cluster Run",
+    "clusterddp.api.cluster": "Cluster",
     "clusterddp.checks.model": "CheckResult Diagnosis",
     "clusterddp.environments.removal": "EnvironmentFound",
     "clusterddp.errors": (
@@ -169,6 +170,7 @@ _NAMES = {
     "clusterddp.runs.holdings": "EverythingRemoved Holdings",
     "clusterddp.runs.node_answers": "Wanted",
     "clusterddp.runs.proof": "Proof",
+    "clusterddp.runs.run": "Run",
     "clusterddp.runs.run_on_hosts": "Site",
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.remote.shared.processes.worker_stacks": "WorkerStack",

@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.api.cluster import Cluster, Run
+from clusterddp.api.cluster import Cluster
 from clusterddp.checks.model import CheckResult, Diagnosis
 from clusterddp.errors import ClusterddpError
 from clusterddp.launch.host_report import HostReport
@@ -24,6 +24,7 @@ from clusterddp.remote.shared.processes.worker_stacks import WorkerStack
 from clusterddp.runs.cleanup import Cleaned, Orphans
 from clusterddp.runs.named_workdirs import WorkdirBeside
 from clusterddp.runs.proof import Proof
+from clusterddp.runs.run import Run
 from clusterddp.runs.stopped_ranks import PdbMessage, PdbSession, StoppedRank
 from clusterddp.runs.top_looks import TopLook
 from clusterddp.runs.view.run_view import RunView

@@ -16,25 +16,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from clusterddp.api import code_and_commands, find_runs, leftovers
+from clusterddp import api
+from clusterddp.api import code_and_commands
 from clusterddp.api.cluster_hosts import ClusterHosts
-from clusterddp.hosts.fanout import HostGroup
 from clusterddp.inventory import built_in, load
 from clusterddp.launch import answering, launcher
 from clusterddp.launch.options import RunOptions, option_values, run_options
 from clusterddp.launch.options.keywords import DOCTOR_READERS, EXEC_READERS
 from clusterddp.launch.options.option_values import read
 from clusterddp.remote.shared.run.run_settings import GRACE
-from clusterddp.runs import cleanup
-from clusterddp.runs.choose import Requester, choose_run
-from clusterddp.runs.difference import differences
-from clusterddp.runs.node_answers import BRIEF, Wanted
-from clusterddp.runs.proof import Proof
-from clusterddp.runs.run import Run
 from clusterddp.shell import Command
 from clusterddp.text.units import duration, ranks
-
-__all__ = ["Cluster", "Proof", "Run", "RunOptions"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -48,9 +40,14 @@ if TYPE_CHECKING:
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options.keywords import ClusterKeywords, DoctorKeywords, ExecKeywords
     from clusterddp.launch.options.run_keywords import RunKeywords
+    from clusterddp.runs import cleanup
+    from clusterddp.runs.choose import Requester
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside
+    from clusterddp.runs.node_answers import Wanted
+    from clusterddp.runs.proof import Proof
+    from clusterddp.runs.run import Run
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.shell import Executed, Execution
     from clusterddp.sync.code_diff import FileDiff
@@ -188,17 +185,13 @@ class Cluster(ClusterHosts):
 
         return join.join_from_inventory(self, run, names, skip)
 
-    def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
+    def list_runs(self, wanted: Wanted | None = None) -> list[RunView]:
         """Return every run that hosts know, or those ``wanted``, oldest first; without processes and evidence."""
-        return find_runs.list_runs(self, wanted)
+        return api.find_runs.list_runs(self, wanted)
 
     def diff(self, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
         """Return what differs between two runs (ids or names), file by file if this project kept the code of both."""
-        from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - only for `runs --diff`
-
-        views = self.list_runs()
-        first, second = (choose_run(views, reference, self.owner).record for reference in (a, b))
-        return differences(first, second), code_diff(self.project, first.code, second.code)
+        return api.find_runs.diff(self, a, b)
 
     def find(self, reference: str | None = None, *, reading: bool = True) -> Run:
         """Return the run of an id, a unique prefix, or a name; by default the live one, else (``reading``) the last.
@@ -206,20 +199,20 @@ class Cluster(ClusterHosts):
         Raises:
             RunError: There is no such run, or several.
         """
-        return self.attach(find_runs.find(self, reference, reading=reading))
+        return self.attach(api.find_runs.find(self, reference, reading=reading))
 
     def find_view(self, reference: str | None = None, *, reading: bool = True) -> RunView:
         """Return the run of ``find`` as its hosts report it now, with processes and evidence."""
-        return find_runs.find_view(self, reference, reading=reading)
+        return api.find_runs.find_view(self, reference, reading=reading)
 
     @property
     def owner(self) -> Requester:
         """Return this user and project, which decide whose runs are ours."""
-        return find_runs.owner(self.project)
+        return api.find_runs.owner(self.project)
 
     def attach(self, view: RunView) -> Run:
         """Return the run that a view is of."""
-        return find_runs.attach(self, view)
+        return api.find_runs.attach(self, view)
 
     def bundle(self, run: Run, to: str | Path | None = None) -> Path:
         """Write all that a run and its hosts tell of it, without secrets, into one file (``to``); return its path."""
@@ -278,14 +271,12 @@ class Cluster(ClusterHosts):
         Raises:
             ClusterddpError: A source is missing, a host refuses it or has no room, or a file changes meanwhile.
         """
-        from clusterddp.api import copy  # noqa: PLC0415 - only for `push` and `pull`
-
         most = read("rate", option_values.optional(option_values.size), rate)
         overwrite = read("overwrite", option_values.flag, overwrite)
         answering.nodes(self.inventory)
         how = read("spread", option_values.spread, spread)
-        wanted = copy.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
-        return copy.push(wanted, self.project, self.reached, self.notify, self.progress)
+        wanted = api.copy.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
+        return api.copy.push(wanted, self.project, self.reached, self.notify, self.progress)
 
     def pull(
         self,
@@ -311,12 +302,10 @@ class Cluster(ClusterHosts):
             ClusterddpError: ``what`` is a run and a path, there is no such run or nothing there, no host answered, or
                 the files cannot be written here.
         """
-        from clusterddp.api import copy  # noqa: PLC0415 - only for `push` and `pull`
-
         overwrite = read("overwrite", option_values.flag, overwrite)
         chosen = read("rank", ranks, rank)
-        wanted = copy.Pull(what=what, dest=to, run=run, ranks=chosen, hosts=host, overwrite=overwrite)
-        return copy.pull(wanted, self)
+        wanted = api.copy.Pull(what=what, dest=to, run=run, ranks=chosen, hosts=host, overwrite=overwrite)
+        return api.copy.pull(wanted, self)
 
     def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
         """Run a command on every node and spare at once; return how it ended on each, in the inventory's order."""
@@ -341,23 +330,22 @@ class Cluster(ClusterHosts):
 
     def warm_servers(self) -> dict[str, int]:
         """Return the memory in bytes of the warm servers on the hosts that answer, by host."""
-        entries = [entry for entry in find_runs.run_hosts(self.inventory) if entry.keeps_warm]
-        return cleanup.preload_server_memory(HostGroup(entries, self.connections.open))
+        return api.leftovers.warm_servers(self)
 
     def orphans(self) -> list[cleanup.Orphans]:
         """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""
-        return leftovers.orphans(self)
+        return api.leftovers.orphans(self)
 
     def workdirs_beside(self) -> list[WorkdirBeside]:
         """Return the folders of ``run --workdir NAME`` beside this project's workdir on the hosts that answer."""
-        return leftovers.workdirs_beside(self)
+        return api.leftovers.workdirs_beside(self)
 
     def environments(self, *, last_too: bool = False) -> list[EnvironmentFound]:
         """Return the environments installed from lock files on the hosts that answer, each with why `down` keeps it.
 
         ``last_too``: the one this project used last is not kept either.
         """
-        return leftovers.environments(self, last_too=last_too)
+        return api.leftovers.environments(self, last_too=last_too)
 
     def down(
         self,
@@ -381,11 +369,11 @@ class Cluster(ClusterHosts):
         Returns: each run's proofs by its id, and what was removed, host by host.
         """
         grace, purge = read("grace", duration, grace), read("purge", option_values.flag, purge)
-        return leftovers.down(self, views, purge=purge, grace=grace, workdirs=workdirs, environments=environments)
+        return api.leftovers.down(self, views, purge=purge, grace=grace, workdirs=workdirs, environments=environments)
 
     def holdings(self) -> list[Holdings]:
         """Return what each host holds of ours in this account, of all projects."""
-        return leftovers.held(self)
+        return api.leftovers.held(self)
 
     def remove_everything(self, shown: Sequence[Holdings]) -> list[EverythingRemoved]:
         """Remove all that hosts hold of ours in this account: code, data, records, environments, helpers.
@@ -395,4 +383,4 @@ class Cluster(ClusterHosts):
         Raises:
             RunError: A run, of any project of this account, is live; nothing is removed then.
         """
-        return leftovers.remove_everything(self, shown)
+        return api.leftovers.remove_everything(self, shown)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.api import code_and_commands, find_runs
+from clusterddp import api
+from clusterddp.api import code_and_commands
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector, append_known_hosts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
     from clusterddp.runs.view.run_view import Reports
+    from clusterddp.runs.watch_hosts import Top
 
 
 CONNECT_TIMEOUT = 10.0  # seconds for the TCP connection to a host, and then for its server's banner
@@ -77,7 +79,7 @@ class ClusterHosts:
         ``writes``: a host whose state folder cannot be written is an error.
         """
         if entries is None:
-            entries = find_runs.run_hosts(self.inventory) or self.inventory.submitting
+            entries = self.inventory.run_hosts or self.inventory.submitting
         return self.connections.open_all(entries, self.progress, writes=writes)
 
     def trust(self, errors: Sequence[HostKeyError]) -> None:
@@ -103,7 +105,9 @@ class ClusterHosts:
         """Return the launcher that started the run with this record."""
         return launcher.of_record(record)
 
-    top = find_runs.top
+    def top(self, reference: str | None = None) -> Top:
+        """Return looks at what the ranks and hosts of a run do: the one named, else the live one; else at all hosts."""
+        return api.find_runs.top(self, reference)
 
     def describe(
         self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None

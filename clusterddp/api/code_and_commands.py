@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
-from clusterddp.api import find_runs
 from clusterddp.hosts.fanout import HostGroup
 from clusterddp.launch import answering
 from clusterddp.shell import Execution
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def reached(site: Site) -> list[Host]:
     """Return every node and spare, open; see ``Cluster.reached``."""
-    entries = find_runs.run_hosts(site.inventory) or site.inventory.submitting
+    entries = site.inventory.run_hosts or site.inventory.submitting
     return answering.require_all(site.connections.open_all(entries, site.progress, writes=True), site.inventory)
 
 
@@ -51,7 +50,7 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
 def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bool) -> Execution:
     """Begin a command on every node and spare as soon as it answers; see ``Cluster.execution``."""
     answering.nodes(site.inventory)
-    entries = find_runs.run_hosts(site.inventory)
+    entries = site.inventory.run_hosts
     folders = answering.workdirs(entries, site.project)
     reach_first = sync or (not command.bare and any(entry.environment for entry in entries))
     hosts = [outcome.value for outcome in site.connect(entries) if outcome.value] if reach_first else []

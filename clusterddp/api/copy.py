@@ -148,7 +148,7 @@ def _launcher_of_files(site: Site, view: RunView | None) -> Launcher:
 
 def _entries(request: Pull, site: Site) -> tuple[HostEntry, ...]:
     """Return the nodes and spares that the pull is from."""
-    entries = site.inventory.nodes + site.inventory.spares
+    entries = site.inventory.run_hosts
     if request.hosts:
         names = {entry.name for entry in site.inventory.limit(request.hosts).hosts}
         entries = tuple(entry for entry in entries if entry.name in names)

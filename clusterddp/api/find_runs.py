@@ -13,21 +13,18 @@ from clusterddp.runs.run_on_hosts import current_spools, gather
 from clusterddp.runs.view.run_view import RunView, run_views
 
 if TYPE_CHECKING:
-    from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.project.project import Project
+    from clusterddp.runs.difference import Difference
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.watch_hosts import Top
+    from clusterddp.sync.code_diff import FileDiff
 
 
-def run_hosts(inventory: Inventory) -> tuple[HostEntry, ...]:
-    """Return the hosts on which runs may be: nodes and spares."""
-    return inventory.nodes + inventory.spares
-
-
-def list_runs(site: Site, wanted: Wanted = BRIEF) -> list[RunView]:
+def list_runs(site: Site, wanted: Wanted | None = None) -> list[RunView]:
     """Return every run that hosts know of, or those ``wanted``, oldest first."""
+    wanted = wanted or BRIEF
     replaced = local_cache.replaced_hosts(site.project, wanted.reference)  # were off at its start, and are not in it
-    hosts = [one.name for one in run_hosts(site.inventory) if one.name not in replaced] if replaced else None
+    hosts = [one.name for one in site.inventory.run_hosts if one.name not in replaced] if replaced else None
     nodes, silent = gather(site, "", hosts, wanted)
     begun = local_cache.recent_starts(site.project) if silent else ()
     return run_views(nodes, silent, local_cache.finished_runs(site.project), begun)
@@ -68,3 +65,13 @@ def top(site: Site, reference: str | None = None) -> Top:
         return Top(site)
     view = find_view(site, reference) if reference else choose_run(live, None, own, notify=site.notify)
     return Top(site, view, attach(site, view))
+
+
+def diff(site: Site, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
+    """Return what differs between two runs; see ``Cluster.diff``."""
+    from clusterddp.runs.difference import differences  # noqa: PLC0415 - only for `runs --diff`
+    from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - likewise
+
+    views = list_runs(site)
+    first, second = (choose_run(views, reference, owner(site.project)).record for reference in (a, b))
+    return differences(first, second), code_diff(site.project, first.code, second.code)

@@ -78,6 +78,12 @@ def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
     )
 
 
+def warm_servers(site: Site) -> dict[str, int]:
+    """Return the memory in bytes of the warm servers on the hosts that answer; see ``Cluster.warm_servers``."""
+    entries = [entry for entry in site.inventory.run_hosts if entry.keeps_warm]
+    return cleanup.preload_server_memory(HostGroup(entries, site.connections.open))
+
+
 def held(site: Site) -> list[Holdings]:
     """Return what each host holds of ours in this account, of all projects."""
     return holdings.list_holdings(_hosts_with_files(site), site.project)

@@ -9,7 +9,8 @@ from clusterddp.runs.choose import array_runs
 from clusterddp.runs.node_answers import Wanted
 
 if TYPE_CHECKING:
-    from clusterddp.api.cluster import Cluster, Run
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.runs.run import Run
 
 
 def find_referenced_runs(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:

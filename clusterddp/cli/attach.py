@@ -30,10 +30,11 @@ from clusterddp.runs.watch import RunWatch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api.cluster import Cluster, Run
+    from clusterddp.api.cluster import Cluster
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
     from clusterddp.cli.run_lines import Display
+    from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.verdict_lines import Verdict
 

@@ -37,7 +37,7 @@ def fix_by_playbooks(
     for name, checks in needed.items():
         hosts = list(dict.fromkeys(host for names in checks.values() for host in names))
         if set(_CHECKS_OF_ALL_HOSTS).intersection(checks):
-            hosts = [host.name for host in inventory.nodes + inventory.spares]
+            hosts = [host.name for host in inventory.run_hosts]
         say(f"{name} on {folded_names(hosts)}, for {', '.join(checks)}; it would change:")
         argv = playbook_argv(own_playbook(name), source, inventory, arguments, hosts=hosts)
         commands.append((name, argv))

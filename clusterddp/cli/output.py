@@ -19,9 +19,10 @@ from clusterddp.text.units import human_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clusterddp.api.cluster import Cluster, Proof
+    from clusterddp.api.cluster import Cluster
     from clusterddp.logs.merge import Event
     from clusterddp.logs.render import Renderer
+    from clusterddp.runs.proof import Proof
 
 MESSAGE_PREFIX = "clusterddp: "  # begins every line that we print on stderr
 MAX_PROOFS = 32  # hosts whose proofs of a stop are shown one by one

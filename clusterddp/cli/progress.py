@@ -16,7 +16,7 @@ from clusterddp.remote.shared.text.counted import counted
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from clusterddp.api.cluster import Run
+    from clusterddp.runs.run import Run
 
 WATCH_INTERVAL = 0.5  # seconds between two queries of the rendezvous' state
 

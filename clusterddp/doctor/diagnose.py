@@ -76,7 +76,7 @@ def diagnose(
     chosen = _select(launcher, only, skip, bench=bench, managed=manager is not None)
     needs = {need for check in chosen for need in check.needs}
     answering.nodes(cluster.inventory)
-    entries = cluster.inventory.nodes + cluster.inventory.spares
+    entries = cluster.inventory.run_hosts
     outcomes = cluster.connect(entries)
     hosts = [outcome.value for outcome in outcomes if outcome.value]
     try:

@@ -41,6 +41,11 @@ class Inventory:
         return tuple(host for host in self.hosts if host.role == "node")
 
     @property
+    def run_hosts(self) -> tuple[HostEntry, ...]:
+        """The hosts on which runs may be: nodes and spares."""
+        return self.nodes + self.spares
+
+    @property
     def spares(self) -> tuple[HostEntry, ...]:
         """The hosts that can replace a lost node."""
         return tuple(host for host in self.hosts if host.role == "spare")

@@ -58,7 +58,7 @@ def playbook_argv(
 def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
     """Return arguments that make ``-u`` override the inventory's user."""
     name = next(_user_option_values(arguments), "")
-    inventory_users = {host.user for host in inventory.nodes + inventory.spares} - {None}
+    inventory_users = {host.user for host in inventory.run_hosts} - {None}
     if not name:
         return []
     login = ["-e", f"login_user={inventory_users.pop()}"] if len(inventory_users) == 1 else []

@@ -82,7 +82,7 @@ def gather(
     Raises HostError or HostsError if no host answers, and the project knows of no such run either.
     """
     inventory = site.inventory
-    entries = [entry for entry in inventory.nodes + inventory.spares if hosts is None or entry.name in hosts]
+    entries = [entry for entry in inventory.run_hosts if hosts is None or entry.name in hosts]
     outcomes = site.describe(run, entries, wanted, patience)
     if all(outcome.error for outcome in outcomes) and not local_cache.has_data(site.project, run):
         values(outcomes)  # raises their errors

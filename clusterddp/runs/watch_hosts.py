@@ -189,7 +189,7 @@ class Top:
             if outcomes:
                 return outcomes
         inventory = self._site.inventory
-        return each(inventory.nodes + inventory.spares, lambda entry: _ask(self._site.host(entry.name), "", xids=xids))
+        return each(inventory.run_hosts, lambda entry: _ask(self._site.host(entry.name), "", xids=xids))
 
     def _world(self) -> int:
         """Return how many ranks there are, as far as that may be true: a host says so."""

@@ -16,7 +16,7 @@ import click
 import pytest
 
 import clusterddp
-from clusterddp.api.cluster import Cluster, Run
+from clusterddp.api.cluster import Cluster
 from clusterddp.cli.main import COMMANDS, cli
 from clusterddp.hosts.ssh import kept
 from clusterddp.inventory import built_in, load
@@ -26,6 +26,7 @@ from clusterddp.project import consent, user_folders
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.control import connection
 from clusterddp.remote.shared.wire import frames
+from clusterddp.runs.run import Run
 from tests import api_page, screens
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,8 @@ from clusterddp.errors import RunError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clusterddp.api.cluster import Cluster, Run
+    from clusterddp.api.cluster import Cluster
+    from clusterddp.runs.run import Run
 
 
 def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
