@@ -51,11 +51,10 @@ if TYPE_CHECKING:
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside
-    from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
-    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.signals import Signalled
+    from clusterddp.runs.site import Site, Wanted
     from clusterddp.runs.stopped_ranks import PdbMessage, PdbSession, StoppedRank
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.top_looks import TopLook
@@ -168,10 +167,9 @@ _NAMES = {
     "clusterddp.runs.cleanup": "Cleaned Orphans",
     "clusterddp.runs.difference": "Difference",
     "clusterddp.runs.holdings": "EverythingRemoved Holdings",
-    "clusterddp.runs.node_answers": "Wanted",
+    "clusterddp.runs.site": "Site Wanted",
     "clusterddp.runs.proof": "Proof",
     "clusterddp.runs.run": "Run",
-    "clusterddp.runs.run_on_hosts": "Site",
     "clusterddp.runs.signals": "Signalled",
     "clusterddp.remote.shared.processes.worker_stacks": "WorkerStack",
     "clusterddp.runs.stopped_ranks": "PdbMessage PdbSession StoppedRank",

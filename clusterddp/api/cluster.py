@@ -25,7 +25,6 @@ from clusterddp.launch.options import RunOptions, option_values, run_options
 from clusterddp.launch.options.keywords import DOCTOR_READERS, EXEC_READERS
 from clusterddp.launch.options.option_values import read
 from clusterddp.remote.shared.run.run_settings import GRACE
-from clusterddp.shell import Command
 from clusterddp.text.units import duration, ranks
 
 if TYPE_CHECKING:
@@ -45,11 +44,11 @@ if TYPE_CHECKING:
     from clusterddp.runs.difference import Difference
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside
-    from clusterddp.runs.node_answers import Wanted
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
+    from clusterddp.runs.site import Wanted
     from clusterddp.runs.view.run_view import RunView
-    from clusterddp.shell import Executed, Execution
+    from clusterddp.shell import Command, Executed, Execution
     from clusterddp.sync.code_diff import FileDiff
     from clusterddp.sync.deliver import Delivered
     from clusterddp.sync.result import SyncResult
@@ -309,6 +308,8 @@ class Cluster(ClusterHosts):
 
     def exec(self, *argv: str, **options: Unpack[ExecKeywords]) -> list[Executed]:
         """Run a command on every node and spare at once; return how it ended on each, in the inventory's order."""
+        from clusterddp.shell import Command  # noqa: PLC0415 - only for commands
+
         given = option_values.read_all(options, EXEC_READERS, "exec")
         sync = given.pop("sync", False)
         with self.execution(Command(argv=option_values.arguments(argv), **given), sync=sync) as running:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options.keywords import ClusterKeywords
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.node_answers import Wanted
-    from clusterddp.runs.run_on_hosts import RunOnHosts, Webhook
+    from clusterddp.runs.run_on_hosts import RunOnHosts
+    from clusterddp.runs.site import Wanted, Webhook
     from clusterddp.runs.view.run_view import Reports
     from clusterddp.runs.watch_hosts import Top
 

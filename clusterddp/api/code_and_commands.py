@@ -8,14 +8,13 @@ from typing import IO, TYPE_CHECKING
 
 from clusterddp.hosts.fanout import HostGroup
 from clusterddp.launch import answering
-from clusterddp.shell import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.hosts.client import Host
-    from clusterddp.runs.run_on_hosts import Site
-    from clusterddp.shell import Command
+    from clusterddp.runs.site import Site
+    from clusterddp.shell import Command, Execution
     from clusterddp.sync.result import SyncResult
 
 
@@ -49,6 +48,8 @@ def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: 
 
 def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bool) -> Execution:
     """Begin a command on every node and spare as soon as it answers; see ``Cluster.execution``."""
+    from clusterddp.shell import Execution  # noqa: PLC0415 - only for commands
+
     answering.nodes(site.inventory)
     entries = site.inventory.run_hosts
     folders = answering.workdirs(entries, site.project)

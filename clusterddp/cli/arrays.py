@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
 from clusterddp.runs.choose import array_runs
-from clusterddp.runs.node_answers import Wanted
+from clusterddp.runs.site import Wanted
 
 if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster

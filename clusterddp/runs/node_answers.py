@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError
@@ -17,6 +16,7 @@ from clusterddp.remote.shared.verdict.status_reply import (
     split_damaged,
 )
 from clusterddp.runs.common_fields import CommonFields, restored
+from clusterddp.runs.site import ALL, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,18 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """Which runs hosts report, and in how much detail."""
-
-    reference: str | None = None  # only runs whose ids start with this, or that have this name
-    project: str | None = None  # only runs of this project
-    # only what a list and a verdict need: no processes, no events except lost output, no output of failed workers
-    brief: bool = False
-
-
 COMMON = CommonFields()  # of all hosts: values are found by their digests alone
-ALL, BRIEF = Wanted(), Wanted(brief=True)
 # A login host reports all nodes, and each of 1,000 nodes lists all others: a million names of 100 bytes each.
 # A host that is not asked for a certain run reports all runs that it keeps: thousands in a month.
 _MANY_RUNS_LIMIT, _MAX_NODES_OF_MANY = Limit(memory=4 * MAX_MEMORY), 4 * MAX_CACHED

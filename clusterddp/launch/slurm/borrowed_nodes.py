@@ -23,7 +23,7 @@ from clusterddp.launch.slurm.client.survey import survey
 from clusterddp.launch.slurm.shared_folder import holding_job_options, unshared
 from clusterddp.launch.slurm.submission import nodes_share_folders, settings_of, slurm_request
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
-from clusterddp.runs.node_answers import Wanted, query_nodes
+from clusterddp.runs.node_answers import query_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Webhook
+    from clusterddp.runs.run_on_hosts import RunOnHosts
+    from clusterddp.runs.site import Site, Wanted, Webhook
     from clusterddp.runs.view.run_view import Reports
 
 JOB_MINUTES = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then
