@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 COUNT = int(os.environ.get("CLUSTERDDP_FUZZ", "300"))
-RECORDED = sorted((Path(__file__).parents[1] / "data" / "nvidia-smi").iterdir())
+RECORDED = sorted(path for path in (Path(__file__).parents[1] / "data" / "nvidia-smi").rglob("*") if path.is_file())
 GREEDY = (
     b"[" * 99,
     b'{"a":',
