@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import Site, Wanted
     from clusterddp.runs.signals import Signalled
-    from clusterddp.runs.site import Site, Wanted
     from clusterddp.runs.stopped_ranks import PdbMessage, PdbSession, StoppedRank
     from clusterddp.runs.streams import Streams
     from clusterddp.runs.top_looks import TopLook
@@ -167,7 +167,7 @@ _NAMES = {
     "clusterddp.runs.cleanup": "Cleaned Orphans",
     "clusterddp.runs.difference": "Difference",
     "clusterddp.runs.holdings": "EverythingRemoved Holdings",
-    "clusterddp.runs.site": "Site Wanted",
+    "clusterddp.runs.run_on_hosts": "Site Wanted",
     "clusterddp.runs.proof": "Proof",
     "clusterddp.runs.run": "Run",
     "clusterddp.runs.signals": "Signalled",

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self, Unpack
 
+    import clusterddp.api.copy
+    import clusterddp.api.find_runs
+    import clusterddp.api.leftovers  # noqa: F401 - so that their types are known
     from clusterddp.checks.model import Diagnosis
     from clusterddp.environments.removal import EnvironmentFound
     from clusterddp.hosts.client import Host
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
-    from clusterddp.runs.site import Wanted
+    from clusterddp.runs.run_on_hosts import Wanted
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.shell import Command, Executed, Execution
     from clusterddp.sync.code_diff import FileDiff

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    import clusterddp.api.find_runs  # noqa: F401 - so that its types are known
     from clusterddp.errors import HostKeyError
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options.keywords import ClusterKeywords
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.site import Wanted, Webhook
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Wanted, Webhook
     from clusterddp.runs.view.run_view import Reports
     from clusterddp.runs.watch_hosts import Top
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clusterddp.hosts.client import Host
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.shell import Command, Execution
     from clusterddp.sync.result import SyncResult
 

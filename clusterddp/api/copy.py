@@ -15,7 +15,7 @@ from clusterddp.hosts import fanout
 from clusterddp.launch import launcher
 from clusterddp.launch.launcher import FileQuery
 from clusterddp.remote.shared.workdir.manifest import sort_entries
-from clusterddp.runs.site import Wanted
+from clusterddp.runs.run_on_hosts import Wanted
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.project_files.project_tree import Skipped
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.launcher import Launcher
     from clusterddp.project.project import Project
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.sync.transfer.upload import ContentSource
 

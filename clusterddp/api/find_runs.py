@@ -8,14 +8,13 @@ from clusterddp.launch.make_record import operator
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_on_hosts import current_spools, gather
-from clusterddp.runs.site import BRIEF, Wanted
+from clusterddp.runs.run_on_hosts import BRIEF, Wanted, current_spools, gather
 from clusterddp.runs.view.run_view import RunView, run_views
 
 if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.runs.difference import Difference
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.watch_hosts import Top
     from clusterddp.sync.code_diff import FileDiff
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.view.run_view import RunView
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import RunError
 from clusterddp.runs.choose import array_runs
-from clusterddp.runs.site import Wanted
+from clusterddp.runs.run_on_hosts import Wanted
 
 if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster

@@ -12,7 +12,7 @@ from clusterddp.cli.option_checks import is_url
 from clusterddp.cli.output import say
 from clusterddp.project.crash import hide_secrets
 from clusterddp.remote.shared.text.redaction import Redaction
-from clusterddp.runs.site import Webhook
+from clusterddp.runs.run_on_hosts import Webhook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.checks.model import Check
     from clusterddp.doctor.rehearsal import ProgramResult
     from clusterddp.facts.bench import Bench
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 _log = logging.getLogger("clusterddp")
 PROGRAM = "bench.py"

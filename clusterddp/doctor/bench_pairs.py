@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clusterddp.facts.host import Interface
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
     Round = Sequence[tuple[str, str]]
 

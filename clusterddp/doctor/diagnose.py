@@ -18,7 +18,7 @@ from clusterddp.probe.gather import collect_or_break, gather_evidence, with_runs
 from clusterddp.project.crash import write_crash
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs import cleanup
-from clusterddp.runs.site import BRIEF
+from clusterddp.runs.run_on_hosts import BRIEF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 
 def _select(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: bool, managed: bool) -> list[Check]:

@@ -15,7 +15,7 @@ from clusterddp.launch.launcher import HostQuery
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 
 def examine(

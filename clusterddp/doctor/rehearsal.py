@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.logs.merge import Event
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.view.verdict_lines import Verdict
 
 START_TIMEOUT = 20.0  # seconds until every host must have reported: torchrun's own import of torch, and its rendezvous

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import UsageError
 from clusterddp.inventory.launchers import DEFAULT_LAUNCHER, LAUNCHERS, chooses_hosts
-from clusterddp.runs.site import ALL, RunLauncher, Site, Wanted
+from clusterddp.runs.run_on_hosts import ALL, RunLauncher, Site, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

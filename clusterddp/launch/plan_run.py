@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry, Inventory
     from clusterddp.launch.make_plan import LaunchPlan
     from clusterddp.launch.options import RunOptions
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 
 def plan_run(site: Site, options: RunOptions, *, dry: bool = False) -> tuple[LaunchPlan, list[Host]]:

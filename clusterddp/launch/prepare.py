@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files.project_tree import Tree
 
 _log = logging.getLogger("clusterddp")

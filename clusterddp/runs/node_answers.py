@@ -16,7 +16,7 @@ from clusterddp.remote.shared.verdict.status_reply import (
     split_damaged,
 )
 from clusterddp.runs.common_fields import CommonFields, restored
-from clusterddp.runs.site import ALL, Wanted
+from clusterddp.runs.run_on_hosts import ALL, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,32 +1,83 @@
-"""A run as its hosts report it."""
+"""A run as its hosts report it, and whom it asks: the cluster (``Site``), and its launcher (``RunLauncher``).
+
+What judges and keeps reports is imported when they are there: a command that looks at no run loads nothing of it.
+"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import ClusterddpError, RunError
 from clusterddp.hosts.fanout import values
 from clusterddp.remote.shared.names.host_names import folded_names
-from clusterddp.runs import local_cache
-from clusterddp.runs.site import ALL, Wanted
-from clusterddp.runs.view.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from typing_extensions import Self
 
     from clusterddp.hosts.client import Host
-    from clusterddp.inventory import Inventory
+    from clusterddp.hosts.connections import Connections
+    from clusterddp.hosts.fanout import Outcome
+    from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.proof import Proof
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.view.run_view import Reports, RunView
     from clusterddp.runs.view.verdict_lines import Verdict
 
 _log = logging.getLogger("clusterddp")
 R = TypeVar("R", bound="RunOnHosts")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Which runs hosts report, and in how much detail."""
+
+    reference: str | None = None  # only runs whose ids start with this, or that have this name
+    project: str | None = None  # only runs of this project
+    # only what a list and a verdict need: no processes, no events except lost output, no output of failed workers
+    brief: bool = False
+
+
+ALL, BRIEF = Wanted(), Wanted(brief=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Webhook:
+    """A URL that receives notices about a run. It is a secret, because anyone who knows it can post there."""
+
+    url: str = field(repr=False)  # receives ``{run, event, text}`` as JSON
+    silence: float = 300.0  # seconds without output after which that is reported; 0: never
+
+
+class Site(Protocol):
+    """A cluster as the packages below ``api`` see it: ``api.Cluster``, or hosts that a launcher lends to the doctor."""
+
+    inventory: Inventory
+    project: Project
+    notify: Callable[[str], None]  # receives notices for the user, a line each
+    progress: Callable[[str], None]  # receives the current activity, in a few words
+    connections: Connections  # also to hosts that the inventory does not name
+    webhook: Webhook | None  # receives notices about the runs that are started, from their hosts where these can
+    detached: bool  # whether nobody follows the runs that are started
+    launched: RunOnHosts | None  # the run started last; its launcher sets it as soon as something may have started
+
+    def connect(self, entries: Iterable[HostEntry] | None = None) -> list[Outcome[Host]]:
+        """Open these hosts, or all; return each one's Host, or its error."""
+
+    def host(self, name: str) -> Host:
+        """Return the open host with that name."""
+
+    def launcher_of(self, record: RunRecord) -> RunLauncher:
+        """Return the launcher of the run with this record."""
+
+    def describe(
+        self, run: str, entries: Sequence[HostEntry], wanted: Wanted, patience: float | None = None
+    ) -> list[Outcome[Reports]]:
+        """Return what each of these hosts reports of a run, or with an empty ``run`` of all runs; see ``gather``."""
 
 
 def gather(
@@ -44,6 +95,8 @@ def gather(
     do not report hosts that do not answer. ``patience``: seconds of silence after which a host counts as not answering.
     Raises HostError or HostsError if no host answers, and the project knows of no such run either.
     """
+    from clusterddp.runs import local_cache  # noqa: PLC0415 - only what asks for runs
+
     inventory = site.inventory
     entries = [entry for entry in inventory.run_hosts if hosts is None or entry.name in hosts]
     outcomes = site.describe(run, entries, wanted, patience)
@@ -59,6 +112,25 @@ def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
     """Return the last attempt's spool path by host; empty for a host that did not answer or is still starting."""
     starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
     return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
+
+
+class RunLauncher(Protocol):
+    """What a launcher does for a run that has been started; launch/launcher.py has all that it does."""
+
+    def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
+        """Wait until the run's nodes have begun, or it has ended; ``progress`` receives what it waits for.
+
+        Raises ClusterddpError if the run can never begin; nothing is left of it.
+        """
+
+    def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
+        """End the run on these hosts; return what each found, with a Proof with an error for a host not reached."""
+
+    def reader(self, cluster: Site, run: str, host: str) -> Host:
+        """Return a connection that can read the files of a run's host: its output and records."""
+
+    def host(self, cluster: Site, run: str, host: str) -> Host:
+        """Return a connection to the host of a live run itself, which sees its workers."""
 
 
 @dataclass(repr=False)
@@ -129,6 +201,9 @@ class RunOnHosts:
             RunError: No host that answers knows the run.
             HostError, HostsError: None of its hosts answers.
         """
+        from clusterddp.runs import local_cache  # noqa: PLC0415 - only what asks for runs
+        from clusterddp.runs.view.run_view import run_views  # noqa: PLC0415 - likewise
+
         wanted, names = Wanted(brief=brief), hosts or self.hosts
         reports, silent = gather(self.cluster, self.id, names, wanted, quiet=quiet, patience=patience)
         for view in run_views(reports, silent, local_cache.finished_runs(self.cluster.project, self.id)):
@@ -163,6 +238,8 @@ class RunOnHosts:
 
     def watched(self, view: RunView) -> Verdict | None:
         """Return the verdict on a run watched to its end, and save it in the project; ``view`` is its final view."""
+        from clusterddp.runs import local_cache  # noqa: PLC0415 - only what asks for runs
+
         final = replace(view, watched=self.live).refined()
         local_cache.save_verdict(self.cluster.project, final)
         return final.verdict()

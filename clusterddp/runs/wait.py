@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
 from clusterddp.runs.ending import LOST_AFTER, SILENCE_LIMIT, clock_time
-from clusterddp.runs.run_on_hosts import gather
-from clusterddp.runs.site import BRIEF
+from clusterddp.runs.run_on_hosts import BRIEF, gather
 from clusterddp.runs.view.run_view import run_views
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
 

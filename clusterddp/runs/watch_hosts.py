@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.collectives.lateness import LateRanks
     from clusterddp.remote.shared.collectives.pace_records import WorkerPace
     from clusterddp.remote.shared.probes.gpu_records import Xid
-    from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
     from clusterddp.runs.view.run_view import RunView
 
 HOSTS_INTERVAL = 5.0  # seconds between two looks at hosts

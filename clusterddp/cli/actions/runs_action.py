@@ -12,7 +12,7 @@ from clusterddp.cli.output import say
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.runs.site import Wanted
+from clusterddp.runs.run_on_hosts import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

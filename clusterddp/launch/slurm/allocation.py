@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from clusterddp.launch.options import RunOptions
     from clusterddp.launch.slurm.client.login_host import LoginHost
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 ALLOCATION = "SLURM_JOB_ID"
 

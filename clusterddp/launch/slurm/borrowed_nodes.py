@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
-    from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.site import Site, Wanted, Webhook
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site, Wanted, Webhook
     from clusterddp.runs.view.run_view import Reports
 
 JOB_MINUTES = 15  # minutes of the job, or fewer if the partition allows fewer; a benchmark is done by then

@@ -26,7 +26,7 @@ from clusterddp.remote.shared.slurm.login_records import (
     SecretsRequest,
 )
 from clusterddp.runs.node_answers import query_nodes
-from clusterddp.runs.site import Wanted
+from clusterddp.runs.run_on_hosts import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.remote.shared.verdict.node_report import NodeReport
-    from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 _log = logging.getLogger("clusterddp")
 RETRY_INTERVAL = 15.0  # seconds after which a node that did not answer is asked again

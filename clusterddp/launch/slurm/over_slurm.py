@@ -28,8 +28,7 @@ from clusterddp.runs.choose import array_names
 from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_on_hosts import gather
-from clusterddp.runs.site import ALL, Wanted
+from clusterddp.runs.run_on_hosts import ALL, Wanted, gather
 from clusterddp.runs.view.run_view import Reports, RunView, run_views
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
-    from clusterddp.runs.run_on_hosts import R, RunOnHosts
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
     from clusterddp.runs.view.managed_job import JobReport
     from clusterddp.sync.transfer.collect import Origin
 

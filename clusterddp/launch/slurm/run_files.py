@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.launch.launcher import FileQuery
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.view.run_view import RunView
 
 JOB_MINUTES = 60  # time limit of a job that holds a node, or less if the partition allows less

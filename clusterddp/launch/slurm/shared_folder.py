@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.launch.slurm.client.batch_script import JobRequest
     from clusterddp.launch.slurm.client.login_host import LoginHost
-    from clusterddp.runs.run_on_hosts import RunOnHosts
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
 
 REMEDY = "set clusterddp_slurm_shared: false, or clusterddp_state to a folder that nodes and login host share"
 NODE_UNSEEN = "the login host's files are seen there, and what is written there is not seen on the login host"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.remote.shared.run.run_settings import RunSettings
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.sync.project_files.project_tree import Tree
 
 STAND_IN_NAME = "node"  # in the plan, the host that represents all nodes

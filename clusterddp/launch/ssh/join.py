@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.run import Run
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 
 _MAX_SECRETS = 10_000

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clusterddp.errors import ClusterddpError
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.launcher import FileQuery
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 
 def origins(site: Site, query: FileQuery) -> tuple[list[Origin], list[ClusterddpError]]:

@@ -33,7 +33,7 @@ from clusterddp.runs import local_cache, proof
 from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.proof import Proof
 from clusterddp.runs.run import Run, interrupt_reason
-from clusterddp.runs.site import ALL, Wanted
+from clusterddp.runs.run_on_hosts import ALL, Wanted
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from clusterddp.launch.options import RunOptions
     from clusterddp.remote.shared.run.plan import NodePlan
     from clusterddp.remote.shared.verdict.node_report import NodeReport
-    from clusterddp.runs.run_on_hosts import R
-    from clusterddp.runs.site import Site, Webhook
+    from clusterddp.runs.run_on_hosts import R, Site, Webhook
     from clusterddp.runs.view.run_view import Reports
     from clusterddp.sync.transfer.collect import Origin
 

@@ -3,12 +3,11 @@
 A node's member index (``member``) is its number in the run's first plan, spares last; it never changes. The first node
 leads. When it is lost, the next in order leads if it reaches a majority of the nodes. A leader that reaches fewer
 continues to lead those it reaches (an order to stop needs no majority) and looks for the others. Of two such leaders
-the one that comes first in that order leads both.
+the one that comes first in that order leads both. A leader asks each node that it misses whether its part has ended for
+good.
 
 Whatever a peer sends, before the proof or after it, ends its own connection at most. An unproven connection has one
 deadline for its whole proof; where there are too many the oldest is dropped, first those of the same address.
-
-A leader asks each node that it misses whether its part has ended permanently.
 """
 
 import selectors
@@ -64,8 +63,7 @@ class Control:
         listener: Optional[socket.socket] = None,
     ) -> None:
         self.member, self.secret, self.selector, self.handle = secret.member, secret, selector, handle
-        self.listener = listener
-        self.listening = False
+        self.listener, self.listening, self.closed = listener, False, False
         self.addresses: List[Address] = []
         self.leader = 0
         self.links: List[PeerConnection] = []
@@ -81,7 +79,6 @@ class Control:
         self.leader_has_majority = True
         self.keeps_lead = False  # leads to the end, also without a majority: what a majority decided is known here
         self.listen_at = 0.0  # when to listen again
-        self.closed = False
         self._listen()
 
     def begin(self, addresses: Sequence[Address]) -> None:
@@ -283,8 +280,7 @@ class Control:
             raise ProtocolError("there is no member %d" % member)
         for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
-        yields = not self.majority and not self.keeps_lead
-        if self._upstream() or (yields and self._is_before_us(member)):
+        if self._upstream() or (not (self.majority or self.keeps_lead) and self._is_before_us(member)):
             if not self._upstream() and member != self.leader:
                 self._follow(member)
                 self.called_at = 0.0  # at once

@@ -15,7 +15,7 @@ from clusterddp.remote.shared.run.stop_records import StopAnswer, StopRequest
 from clusterddp.runs import proof
 from clusterddp.runs.node_answers import query_nodes
 from clusterddp.runs.run import Run
-from clusterddp.runs.site import ALL, Wanted
+from clusterddp.runs.run_on_hosts import ALL, Wanted
 from clusterddp.sync.transfer.collect import Origin
 from tests.integration.another_launcher import NAME
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.options import RunOptions
     from clusterddp.runs.proof import Proof
-    from clusterddp.runs.run_on_hosts import R
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import R, Site
     from clusterddp.runs.view.run_view import Reports
 
 CALLS: list[str] = []  # names of methods, each once a call

@@ -14,7 +14,7 @@ from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from clusterddp.inventory.variables.variable_table import Role
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
 
 
 @pytest.mark.parametrize(

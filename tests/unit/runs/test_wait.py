@@ -10,13 +10,13 @@ from clusterddp.errors import UnreachableError
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import wait
 from clusterddp.runs.ending import SILENCE_LIMIT
-from clusterddp.runs.site import ALL, Wanted
+from clusterddp.runs.run_on_hosts import ALL, Wanted
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from clusterddp.runs.site import Site
+    from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.view.run_view import RunView
 
 RUN = "abcdefghij"

@@ -7,22 +7,7 @@ from ..processes.worker_stacks import StackFrame, WorkerStack
 from ..text.short_duration import short_duration
 from ..verdict.node_end import ranges
 from . import hang_judge
-from .hang_judge import (
-    ADVANCING,
-    BEFORE_FIRST,
-    DEVICE,
-    HUNG,
-    MISSING,
-    OTHER_OPERATION,
-    OTHER_ORDER,
-    OTHER_ROOT,
-    OTHER_SHAPE,
-    TRANSPORT,
-    UNDECIDED,
-    WAITING,
-    Finding,
-    describe,
-)
+from .hang_judge import ADVANCING, BEFORE_FIRST, HUNG, MISSING, UNDECIDED, WAITING, Finding, describe
 from .stack_calls import in_send_or_receive, waiting_call
 from .trace_records import DONE, LOCK, Operation, WorkerTrace
 from .worker_activity import activity
@@ -31,13 +16,13 @@ POINT_TO_POINT = "point-to-point"  # a class that only stacks show
 MAX_ENDED = 8  # lines of evidence of ranks that have ended
 _REMEDIES = {
     MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
-    OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
-    OTHER_SHAPE: "give the tensors of all ranks the same type and shape, or gather their sizes first",
-    OTHER_ROOT: "give all ranks the same root (src, dst)",
-    OTHER_ORDER: "let all ranks use their groups in the same order",
+    hang_judge.OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
+    hang_judge.OTHER_SHAPE: "give the tensors of all ranks the same type and shape, or gather their sizes first",
+    hang_judge.OTHER_ROOT: "give all ranks the same root (src, dst)",
+    hang_judge.OTHER_ORDER: "let all ranks use their groups in the same order",
     BEFORE_FIRST: "see what keeps the rank that is missing; all ranks have to make their groups in the same order",
-    TRANSPORT: "`clusterddp doctor --only network` tests the connections between the hosts",
-    DEVICE: "`clusterddp doctor --only gpu-health` looks at the GPUs",
+    hang_judge.TRANSPORT: "`clusterddp doctor --only network` tests the connections between the hosts",
+    hang_judge.DEVICE: "`clusterddp doctor --only gpu-health` looks at the GPUs",
     POINT_TO_POINT: "give every recv a send of its peer, in the same order",
 }
 _REMEDY_OF_ENDED = "give all ranks the same number of steps, or use Join; a rank may end only when no other needs it"
@@ -50,6 +35,10 @@ _NOTES = {
     hang_judge.ALONE: "those that wait may be in a call that the others never meant to make",
     hang_judge.MORE: "ranks that are not named are missing in other groups",
     hang_judge.CLAIMED_TWICE: "two workers say that they are the same rank",
+}
+_REASONS = {
+    hang_judge.OTHER_ROOT: "with different roots, it seems",
+    hang_judge.DEVICE: "but their GPUs do not complete it",
 }
 _UNKNOWN = {  # why nothing is decided
     hang_judge.RESTARTED: "its workers were started anew between the two looks: ask again",
@@ -192,9 +181,9 @@ def sentence(run: str, evidence: Evidence) -> str:
         if finding.state == WAITING:
             verb = yet if len(finding.ranks) == 1 else yet.replace("has", "have")
         return f"{blamed} {verb} {_operation(finding)}: {_doing(evidence, finding.ranks)}{_waiters(evidence)}"
-    if finding.kind in {OTHER_OPERATION, OTHER_SHAPE}:
+    if finding.kind in {hang_judge.OTHER_OPERATION, hang_judge.OTHER_SHAPE}:
         return f"{blamed} called {_others(finding)} as #{finding.sequence} of group {finding.group}{_scene(evidence)}"
-    if finding.kind == OTHER_ORDER:
+    if finding.kind == hang_judge.OTHER_ORDER:
         return f"{blamed} wait for each other in different groups: {_each_wait(evidence)}{_since(finding)}"
     if finding.kind == POINT_TO_POINT:
         waits = "wait" if finding.ranks[1:] else "waits"
@@ -202,9 +191,8 @@ def sentence(run: str, evidence: Evidence) -> str:
         text = f"{blamed} {waits} in a send or receive that nobody answers{f', at {at}' if at else ''}"
         others = set(finding.waiting) - set(finding.ranks)
         return f"{text}{_waiters(evidence)} in {_operation(finding)}" if others else text
-    reasons = {OTHER_ROOT: "with different roots, it seems", DEVICE: "but their GPUs do not complete it"}
-    reason = reasons.get(finding.kind, "but nothing arrives between them")
-    if finding.kind == DEVICE and set(finding.ranks) < set(finding.waiting):
+    reason = _REASONS.get(finding.kind, "but nothing arrives between them")
+    if finding.kind == hang_judge.DEVICE and set(finding.ranks) < set(finding.waiting):
         reason = f"but the GPU{'s' if finding.ranks[1:] else ''} of {blamed} did not begin it"
     return f"all ranks called {_operation(finding)}, {reason}{_waiters(evidence)}"
 

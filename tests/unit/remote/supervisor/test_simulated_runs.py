@@ -159,7 +159,9 @@ def test_hosts_that_were_all_cut_off_from_each_other_go_on_together_when_they_ar
         simulation = Simulation(seed, 5, script=script, spares=1, elastic=False, work=25.0)
         simulation.run()
         assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
-        assert {agent.host for agent in simulation.agents if agent.attempt == 2} == set(simulation.hosts[:4])
+        again = {agent.host for agent in simulation.agents if agent.attempt == 2}
+        assert len(again) == 4
+        assert len(again & set(simulation.hosts[:4])) >= 3, "a spare takes the place of one that is back too late"
 
 
 def led_by_a_spare(seed: int, script: Callable[[Simulation, Faults], None]) -> Simulation:
