@@ -26,6 +26,7 @@ MAX_CONTAINERS = 1 << 18  # objects and lists of a whole trace: each takes 60 to
 MAX_NAME = 60  # bytes of JSON of a group's or an operation's name, and of an operation's shape
 MAX_GROUPS = 16  # of a worker
 MAX_WAITS = 4
+COALESCED = "coalesced"  # NCCL's name of several operations in one
 WAIT_PREFIX = "pytorch.wait_counter."
 _TYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Int": "int32", "Long": "int64",
@@ -79,12 +80,18 @@ def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:
     trace = Fields({"trace": _parse(text)}, most=MAX_ENTRIES).part("trace")
     groups: Dict[Tuple[str, int], RecordedGroup] = {}
     known: Dict[str, Operation] = {}
+    sending: Set[Tuple[str, int]] = set()  # groups whose last entry is a send or a receive
     for entry in trace.array("entries") if trace.there("entries") else ():  # torch leaves out an empty list
         fields = Fields(entry, "trace.entries.", most=MAX_ENTRIES)
-        if fields.flag("is_p2p"):  # a send or a receive: they have sequence numbers of their own
-            continue
         name, description = _group_names(fields)
         ident = fields.number("pg_id")
+        if fields.flag("is_p2p"):  # a send or a receive: they have sequence numbers of their own
+            sending.add((name, ident))
+            continue
+        operation, after_send = _operation(fields, known), (name, ident) in sending
+        sending.discard((name, ident))
+        if operation.name == COALESCED and after_send:  # the end of a batch of sends, under a collective's number
+            continue
         group = groups.get((name, ident))
         if group is None:
             group = groups[name, ident] = RecordedGroup(_identifier(name) + backend, clean(description), ident)
@@ -93,7 +100,7 @@ def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:
         started = fields.text("state") == "started"
         # Of several entries with one number the last is of all of them: NCCL's coalesced operations.
         group.entries[fields.number("collective_seq_id")] = TraceEntry(
-            operation=_operation(fields, known),
+            operation=operation,
             progress=DONE if done else STARTED if started else CREATED,
             created_ns=fields.number("time_created_ns"),
             retired=retired,

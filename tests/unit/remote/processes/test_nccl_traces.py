@@ -85,6 +85,16 @@ def test_one_that_is_completed_before_torch_has_seen_its_end_is_still_being_prep
     assert other[0].entries[2].progress == DONE, "gloo's record means it"
 
 
+def test_the_end_of_a_batch_of_sends_takes_no_collectives_place() -> None:
+    send = entry(1, is_p2p=True, profiling_name="nccl:send 0->1")
+    batch = entry(
+        1, profiling_name="nccl:coalesced", input_sizes=[], input_dtypes=[]
+    )  # torch before 2.7: as a collective
+    several = entry(2, profiling_name="nccl:coalesced", input_sizes=[], input_dtypes=[])
+    (group,) = read_groups(trace(entry(1), send, send, batch, several), NCCL)
+    assert {number: one.operation.name for number, one in group.entries.items()} == {1: "all_reduce", 2: "coalesced"}
+
+
 def test_a_group_of_which_nothing_is_reached_is_left_out() -> None:
     later = entry(1, CREATED, process_group=["1", "undefined"], pg_id=1, time_created_ns=NOW)
     found = keep_reached(read_groups(trace(entry(1, CREATED), later), NCCL))
