@@ -9,7 +9,7 @@ operations nor sends and receives.
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .ranks_groups import ROOTED, TWICE, Group, align_groups, believed
-from .trace_records import CREATED, DONE, MAKING_GROUPS, SAME_SHAPE, STARTED, Operation, WorkerTrace
+from .trace_records import CREATED, DONE, MAKING_GROUPS, NCCL, SAME_SHAPE, STARTED, Operation, WorkerTrace
 from .two_looks import Looks, Wait, compare
 
 ADVANCING, WAITING, HUNG, UNDECIDED = "advancing", "waiting", "hung", "undecided"  # states
@@ -361,9 +361,16 @@ def _without_waits(looks: Looks) -> Finding:
     if looks.storing:
         return _before_first(looks)
     if looks.active(looks.world):
-        idle = tuple(trace.rank for _, trace in looks.both(sorted(looks.world)) if not looks.active([trace.rank]))
-        return Finding(ADVANCING if looks.groups else WAITING, idle=idle)
+        return Finding(ADVANCING if looks.groups else WAITING, idle=_idle(looks))
     return Finding(UNDECIDED, notes=(NOBODY_WAITS,))
+
+
+def _idle(looks: Looks) -> Tuple[int, ...]:
+    """The ranks that are not at work, where those that are may wait all the same, in NCCL; none on gloo."""
+    if looks.groups and not any(group.key[0].endswith(NCCL) for group in looks.groups):
+        return ()
+    seen = [trace.rank for _, trace in looks.both(sorted(looks.world)) if not trace.ended]
+    return tuple(rank for rank in seen if not looks.active([rank]))
 
 
 def _before_first(looks: Looks) -> Finding:

@@ -206,7 +206,7 @@ def lines(evidence: Evidence) -> List[str]:
         doing = f"in {waits}" if waits else _activity(evidence, rank)
         found.append(f"rank {rank} ({_label(evidence, rank)}): {doing}{f', at {at}' if at else ''}{_way(stack)}")
     ended = [rank for rank in evidence.finding.ranks if rank in evidence.traces and evidence.traces[rank].ended]
-    found += [f"rank {rank} ({_label(evidence, rank)}): has ended with exit code 0" for rank in ended[:MAX_ENDED]]
+    found += [f"rank {rank} ({_label(evidence, rank)}): has ended" for rank in ended[:MAX_ENDED]]
     unanswered: Dict[str, List[int]] = {}
     for rank, trace in sorted(evidence.traces.items()):
         if trace.why:

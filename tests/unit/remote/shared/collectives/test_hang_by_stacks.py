@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from clusterddp.remote.shared.collectives import hang_sentence
-from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, BEFORE_FIRST, HUNG, MISSING, WAITING, Finding
+from clusterddp.remote.shared.collectives.hang_judge import (
+    ADVANCING,
+    BEFORE_FIRST,
+    HUNG,
+    MISSING,
+    WAITING,
+    Finding,
+    judge,
+)
 from clusterddp.remote.shared.collectives.hang_sentence import POINT_TO_POINT
 from tests.unit.remote.shared.collectives.evidence_made import (
     INIT,
@@ -17,6 +25,7 @@ from tests.unit.remote.shared.collectives.evidence_made import (
     stack,
     trace,
 )  # fmt: skip
+from tests.unit.remote.shared.collectives.traces_made import look
 
 NCCL_INIT = (  # as py-spy names functions under Python 3.12, with torch's default device set
     (f"{WORKDIR}/train.py", 16, "<module>"),
@@ -61,3 +70,12 @@ def test_ranks_that_are_all_in_calls_blame_nobody_of_them() -> None:
 def test_of_idle_ranks_and_those_at_work_both_are_looked_at() -> None:
     traces = [trace(rank) for rank in range(4)]
     assert hang_sentence.ranks_to_look_at(Finding(ADVANCING, idle=(2,)), traces, 4) == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("group", "idle"), [("", (1,)), ("0: ar4 ar4", ()), ("0 nccl: ar4 ar4", (1,))])
+def test_where_ranks_may_be_busy_waiting_in_nccl_those_that_are_idle_are_known(
+    group: str, idle: tuple[int, ...]
+) -> None:
+    texts = {0: f"[busy] {group}", 1: group, 2: f"[busy] {group}"}
+    finding = judge(range(3), look(texts), look(texts, second=True))
+    assert (finding.state, finding.idle) == (ADVANCING if group else WAITING, idle)
