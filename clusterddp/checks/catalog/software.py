@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 CATEGORY = "Python and torch"
 _FIX_SLOW = "try again when the host is less busy; see what it waits for (`top`), or whether its disk hangs"
 STEERING_PREFIXES = ("NCCL_", "GLOO_", "TP_")
+# Our own that commands read, as CLUSTERDDP_INVENTORY, steer no job; those of a job begin with the second.
+_OURS, _OF_A_JOB = "CLUSTERDDP_", "CLUSTERDDP_RUN_"
 
 
 def _setup(evidence: Evidence) -> Iterable[Finding]:
@@ -32,7 +34,8 @@ def _setup(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _foreign_variables(entry: HostEntry, facts: Facts) -> Finding | None:
-    stale = [name for name in facts.environment if not name.startswith(STEERING_PREFIXES) and name not in entry.env]
+    found = [name for name in facts.environment if not name.startswith(STEERING_PREFIXES) and name not in entry.env]
+    stale = [name for name in found if not name.startswith(_OURS) or name.startswith(_OF_A_JOB)]
     if not stale:
         return None
     return warn(entry.name, f"the login or clusterddp_setup sets {', '.join(stale[:6])}")

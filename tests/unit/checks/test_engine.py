@@ -84,6 +84,12 @@ def test_a_network_that_was_not_dialled_is_unknown() -> None:
 # (what differs on gpu02, what is said of it)
 FACTS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"environment": {"MASTER_ADDR": "x", "PET_NNODES": "2"}}, "login-environment", "warn", "MASTER_ADDR, PET_NNODES"),
+    (
+        {"environment": {"CLUSTERDDP_INVENTORY": "x", "CLUSTERDDP_RUN_ID": "y"}},
+        "login-environment",
+        "warn",
+        "sets CLUSTERDDP_RUN_ID",
+    ),
     ({"environment": {"NCCL_IB_DISABLE": "1"}}, "settings-equal", "warn", "NCCL_IB_DISABLE=1"),
     (
         {"environment": {"GLOO_SOCKET_IFNAME": "ib9"}},
