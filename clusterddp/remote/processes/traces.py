@@ -71,7 +71,7 @@ def worker_traces(spool: Spool) -> List[WorkerTrace]:
     events = spool.events()
     workers = live_workers(events)
     exited = {event.pid: event.exit_code for event in of_kind(events, WORKER_EXITED)}
-    ended = [event for event in _last_start(events) if exited.get(event.pid) == 0]
+    ended = [event for event in _last_start(events) if exited.get(event.pid) == 0 and event not in workers]
     deadline = time.monotonic() + TIMEOUT
     table = procfs.snapshot() if workers else {}
     with ThreadPoolExecutor(min(AT_ONCE, len(workers) or 1)) as pool:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..control.messages import AttemptDecision, Joined, NodeState, NodeStatus
 from ..shared.run.run_state import STOPPED_CODE
+from .next_attempt import may_follow
 from .shutdown import Shutdown
 
 if TYPE_CHECKING:
@@ -60,5 +61,8 @@ class NodeParts:
         code = None if state is NodeState.STANDBY else self.children.agent_exit
         if code == 0 and self.shutdown.order:
             code = STOPPED_CODE  # as in its exit record: what the order kept the other hosts from may not be done
-        status = NodeStatus(state, self.plan.attempt, code, curable, reason, joined=joined, slow=self.conditions.slow)
+        # Without a fence it is in no later attempt, and says so with its end: the leader may choose who is at once.
+        unfenced = self.conditions.fence.has_ended and may_follow(self.plan, self.shutdown.order)
+        left = unfenced and state is NodeState.ENDED
+        status = NodeStatus(state, self.plan.attempt, code, curable, reason, left, joined, self.conditions.slow)
         self.loop.guard("status", lambda: self.membership.publish(status), pauses=False)

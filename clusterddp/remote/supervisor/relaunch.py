@@ -161,7 +161,7 @@ class Relaunching:
         return lost | membership.left | membership.concluded
 
     def _following(self, node: "NodeParts", lost: Set[int]) -> Optional[NextAttempt]:
-        available = {node.member, *self.control.connected} - self.membership.concluded
+        available = {node.member, *self.control.connected} - self.membership.concluded - self.membership.left
         return decide(node.plan, self.membership.statuses, available, lost)
 
     def _limit_wait(self, node: "NodeParts", now: float, lost: Set[int]) -> None:

@@ -222,6 +222,25 @@ def test_an_agent_has_its_lease_though_supervisor_and_fence_are_stopped_as_it_be
         assert simulation.judged.attempt == 2
 
 
+def test_a_host_without_a_fence_is_in_no_later_attempt_however_late_it_leaves() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        host, clock = simulation.hosts[1], simulation.clock
+        faults.at(6.0, faults.fence_killed, host)
+
+        def stall_its_last_record() -> None:
+            if host.supervisor and host.supervisor.phase is Phase.BETWEEN:
+                host.stalled_until = clock.now + 4.0
+            elif clock.now < 20:
+                clock.at(clock.now + 0.001, stall_its_last_record)
+
+        clock.at(6.0, stall_its_last_record)
+
+    for seed in range(4):
+        simulation = Simulation(seed, 3, script=script, spares=1, elastic=False, busy=0.0, work=15.0, relaunches=1)
+        simulation.run()
+        assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+
+
 def test_a_leader_whose_connections_are_reset_as_the_run_ends_gives_all_one_verdict() -> None:
     def script(_: Simulation, faults: Faults) -> None:
         faults.at_leader(0.5, faults.connections_reset, Phase.CONCLUDING)
