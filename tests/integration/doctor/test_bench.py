@@ -91,9 +91,11 @@ def stopped_now_and_then(host: LabHost) -> Iterator[None]:
 
     thread = threading.Thread(target=stop_and_go)
     thread.start()
-    yield
-    done.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def signalled(pids: list[int], number: signal.Signals) -> None:
