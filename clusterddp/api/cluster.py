@@ -25,6 +25,7 @@ from clusterddp.launch.options import RunOptions, option_values, run_options
 from clusterddp.launch.options.keywords import DOCTOR_READERS, EXEC_READERS
 from clusterddp.launch.options.option_values import read
 from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.runs.run_on_hosts import BRIEF, Wanted
 from clusterddp.text.units import duration, ranks
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
-    from clusterddp.runs.run_on_hosts import Wanted
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.shell import Command, Executed, Execution
     from clusterddp.sync.code_diff import FileDiff
@@ -187,7 +187,7 @@ class Cluster(ClusterHosts):
 
         return join.join_from_inventory(self, run, names, skip)
 
-    def list_runs(self, wanted: Wanted | None = None) -> list[RunView]:
+    def list_runs(self, wanted: Wanted = BRIEF) -> list[RunView]:
         """Return every run that hosts know, or those ``wanted``, oldest first; without processes and evidence."""
         return api.find_runs.list_runs(self, wanted)
 

@@ -106,7 +106,7 @@ class ClusterHosts:
         return launcher.of_record(record)
 
     def top(self, reference: str | None = None) -> Top:
-        """Return looks at what the ranks and hosts of a run do: the one named, else the live one; else at all hosts."""
+        """Return a ``Top``, which samples a run's ranks and hosts: the named run, else the live one; else all hosts."""
         return api.find_runs.top(self, reference)
 
     def describe(

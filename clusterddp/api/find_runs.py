@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from clusterddp.sync.code_diff import FileDiff
 
 
-def list_runs(site: Site, wanted: Wanted | None = None) -> list[RunView]:
+def list_runs(site: Site, wanted: Wanted = BRIEF) -> list[RunView]:
     """Return every run that hosts know of, or those ``wanted``, oldest first."""
-    wanted = wanted or BRIEF
     replaced = local_cache.replaced_hosts(site.project, wanted.reference)  # were off at its start, and are not in it
     hosts = [one.name for one in site.inventory.run_hosts if one.name not in replaced] if replaced else None
     nodes, silent = gather(site, "", hosts, wanted)
@@ -55,7 +54,7 @@ def find_view(site: Site, reference: str | None = None, *, reading: bool = True)
 
 
 def top(site: Site, reference: str | None = None) -> Top:
-    """Return looks at what the ranks and hosts of a run do: the one named, else the live one; else at all hosts."""
+    """Return a ``Top``, which samples a run's ranks and hosts: the named run, else the live one; else all hosts."""
     from clusterddp.runs.watch_hosts import Top  # noqa: PLC0415 - only for `top`
 
     own = owner(site.project)
@@ -67,7 +66,7 @@ def top(site: Site, reference: str | None = None) -> Top:
 
 
 def diff(site: Site, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
-    """Return what differs between two runs; see ``Cluster.diff``."""
+    """Compare the records of two runs, and their code file by file if this project kept both; see ``Cluster.diff``."""
     from clusterddp.runs.difference import differences  # noqa: PLC0415 - only for `runs --diff`
     from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - likewise
 

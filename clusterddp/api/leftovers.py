@@ -79,7 +79,7 @@ def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
 
 
 def warm_servers(site: Site) -> dict[str, int]:
-    """Return the memory in bytes of the warm servers on the hosts that answer; see ``Cluster.warm_servers``."""
+    """Return how many bytes of memory the warm server of each host takes, of hosts that answer, by host name."""
     entries = [entry for entry in site.inventory.run_hosts if entry.keeps_warm]
     return cleanup.preload_server_memory(HostGroup(entries, site.connections.open))
 

@@ -1,6 +1,6 @@
 """A run as its hosts report it, and whom it asks: the cluster (``Site``), and its launcher (``RunLauncher``).
 
-What judges and keeps reports is imported when they are there: a command that looks at no run loads nothing of it.
+Views and verdicts are imported by the functions that make them: a command that looks at no run loads none.
 """
 
 from __future__ import annotations
@@ -108,12 +108,6 @@ def gather(
     return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
 
 
-def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
-    """Return the last attempt's spool path by host; empty for a host that did not answer or is still starting."""
-    starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
-    return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
-
-
 class RunLauncher(Protocol):
     """What a launcher does for a run that has been started; launch/launcher.py has all that it does."""
 
@@ -131,6 +125,12 @@ class RunLauncher(Protocol):
 
     def host(self, cluster: Site, run: str, host: str) -> Host:
         """Return a connection to the host of a live run itself, which sees its workers."""
+
+
+def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
+    """Return each host's spool path in the last attempt; an empty path if it did not answer or is still starting."""
+    starting = {entry.name for entry in inventory.hosts} & set(view.record.hosts) if view.live else set()
+    return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
 
 
 @dataclass(repr=False)

@@ -77,7 +77,7 @@ class Control:
         self.contact = self.heartbeats.contact
         self.to_ask: Set[int] = set()  # member indexes to ask whether their part has ended
         self.leader_has_majority = True
-        self.keeps_lead = False  # leads to the end, also without a majority: what a majority decided is known here
+        self.keeps_lead = False  # leads on without a majority: it has the verdict that a majority confirmed
         self.listen_at = 0.0  # when to listen again
         self._listen()
 

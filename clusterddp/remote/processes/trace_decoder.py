@@ -109,11 +109,10 @@ def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:
 
 
 def keep_reached(groups: Sequence[RecordedGroup]) -> Tuple[RecordedGroup, ...]:
-    """The groups of a live worker, those of NCCL with no more than what its GPU has come to.
+    """Leave out NCCL's operations that are queued behind an unfinished one: a live worker's GPU has not begun them.
 
-    A call of NCCL returns at once, and the GPU does one after the other: behind the oldest that is not finished, later
-    ones only wait for their turn. One that is still being prepared says "completed" (its event was never recorded), but
-    torch has not seen its end.
+    A call of NCCL returns at once, and the GPU runs one operation after the other. An operation that is still being
+    set up says "completed" (its CUDA event was never recorded), but torch has not retired it: it counts as created.
     """
     nccl = [group for group in groups if group.name.endswith(NCCL)]
     for group in nccl:

@@ -54,9 +54,9 @@ class Look(NamedTuple):
 
 
 def traces(request: Request) -> List[Dict[str, Any]]:
-    """Operation: the workers of ``spool`` that live or have ended well, each a ``WorkerTrace``."""
+    """Operation: each worker of the node in ``spool`` that runs, or has exited with code 0, as a ``WorkerTrace``."""
     spool = Spool(request.read_args(TracesRequest).spool)
-    return [to_fields(trace) for trace in worker_traces(spool)]
+    return [to_fields(trace) for trace in worker_traces(spool, spool.events())]
 
 
 def ended_traces(request: Request) -> List[Dict[str, Any]]:
@@ -66,9 +66,8 @@ def ended_traces(request: Request) -> List[Dict[str, Any]]:
     return [to_fields(trace) for trace in _cut([look for look in looks if look.groups])]
 
 
-def worker_traces(spool: Spool) -> List[WorkerTrace]:
-    """What each worker of a node does; of those that have ended only the ones of the last start that ended well."""
-    events = spool.events()
+def worker_traces(spool: Spool, events: Sequence[NodeEvent]) -> List[WorkerTrace]:
+    """What each worker of a node does; of exited workers those of the last start whose exit code is 0."""
     workers = live_workers(events)
     exited = {event.pid: event.exit_code for event in of_kind(events, WORKER_EXITED)}
     ended = [event for event in _last_start(events) if exited.get(event.pid) == 0 and event not in workers]
@@ -92,7 +91,7 @@ def _last_start(events: Sequence[NodeEvent]) -> List[NodeEvent]:
 
 
 def _look_at_ended(spool: Spool, workers: Sequence[NodeEvent]) -> List["Look"]:
-    """What these workers, which have ended, wrote down; without groups if nothing, or nothing that can be read."""
+    """Read the traces that these exited workers left in files; a worker without a readable file has no groups."""
     now = time.time_ns()  # one moment for all, as if they had been looked at together
     found = []
     for event in workers:
@@ -104,18 +103,17 @@ def _look_at_ended(spool: Spool, workers: Sequence[NodeEvent]) -> List["Look"]:
 
 
 def _written(spool: Spool, event: NodeEvent) -> Optional[Tuple[trace_decoder.RecordedGroup, ...]]:
-    found: List[trace_decoder.RecordedGroup] = []
-    readable = False
+    """All groups in a worker's files; None if it left none that can be read."""
+    found: List[Tuple[trace_decoder.RecordedGroup, ...]] = []
     for _, suffix, backend in RECORDERS:
         path = os.path.join(spool.ended_traces, "%d.%d%s" % (event.start, event.local_rank, suffix))
         try:
             with open(path, "rb", opener=open_regular_in) as file:
                 text = zlib.decompressobj().decompress(file.read(MAX_TRACE), MAX_TRACE)
-            found += trace_decoder.read_groups(text, backend)
-            readable = True
+            found.append(trace_decoder.read_groups(text, backend))
         except (OSError, zlib.error, DamagedError):
             continue
-    return tuple(found) if readable else None
+    return tuple(group for groups in found for group in groups) if found else None
 
 
 def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], deadline: float) -> Look:

@@ -156,10 +156,11 @@ def main(argv: List[str]) -> int:
     os.nice(10)
     spool = Spool(argv[0])
     machine = Machine(SAVED_MACHINE_TIMEOUT)
-    workers = live_workers(spool.events())
+    events = spool.events()
+    workers = live_workers(events)
 
     def add_traces(parts: BundleParts) -> None:
-        traces = to_json([to_fields(trace) for trace in worker_traces(spool)])
+        traces = to_json([to_fields(trace) for trace in worker_traces(spool, events)])
         parts.add("traces.json", BY_HOST, traces)
 
     def add_stacks(parts: BundleParts) -> None:

@@ -318,7 +318,7 @@ def look_at_workers(spool: Spool, request: LookRequest) -> LookPart:
         parts=1,
         world_size=min(newest.world_size or 0, MAX_WORLD) if newest else 0,
         debugged=is_debugged(spool, workers),
-        traces=tuple(worker_traces(spool)),
+        traces=tuple(worker_traces(spool, events)),
         stacks=tuple(cut_stack(build_stack(spool.host, report)) for report in stack_reports(spool, asked))
         if asked
         else (),

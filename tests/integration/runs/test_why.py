@@ -124,10 +124,8 @@ def test_a_stopped_rank_is_named_as_stopped(user: User) -> None:
 
 
 def test_a_rank_that_has_ended_well_while_others_wait_for_it_is_named_as_ended(user: User) -> None:
-    keeps = "import os, time\n\ndef now():\n    if not os.fork():\n        time.sleep(600)\n"
-    user.write(
-        "steps/validate.py", keeps
-    )  # the child keeps gloo's connections open, so that the others wait as on NCCL
+    # Its child keeps gloo's connections open, so that the others wait as on NCCL.
+    user.write("steps/validate.py", "import os, signal\n\ndef now():\n    if not os.fork():\n        signal.pause()\n")
     start_detached(user)
     wait_until("it hangs", lambda: user.run("why", "--json").json["state"] == "hung")
     value = user.run("why", "--json").json

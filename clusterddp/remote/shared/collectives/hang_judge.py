@@ -50,7 +50,7 @@ class Finding(NamedTuple):
     notes: Tuple[str, ...] = ()
     behind: Tuple[int, ...] = ()  # ranks that wait elsewhere, for those that wait here or those to blame
     mismatch: Optional["Finding"] = None  # an operation that ended although its ranks did not agree: a wrong result
-    idle: Tuple[int, ...] = ()  # where nobody waits in a recorded operation and some are at work: those that are not
+    idle: Tuple[int, ...] = ()  # ranks that did nothing, where no recorded operation is waited in and others used CPU
 
 
 def judge(world: Sequence[int], before: Sequence[WorkerTrace], after: Sequence[WorkerTrace]) -> Finding:
@@ -366,7 +366,7 @@ def _without_waits(looks: Looks) -> Finding:
 
 
 def _idle(looks: Looks) -> Tuple[int, ...]:
-    """The ranks that are not at work, where those that are may wait all the same, in NCCL; none on gloo."""
+    """The ranks that did nothing between the looks, where the others may be busy waiting in NCCL; none on gloo."""
     if looks.groups and not any(group.key[0].endswith(NCCL) for group in looks.groups):
         return ()
     seen = [trace.rank for _, trace in looks.both(sorted(looks.world)) if not trace.ended]

@@ -130,7 +130,7 @@ def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int)
         return [trace.rank for trace in traces]
     if finding.idle:
         busy = [trace.rank for trace in traces if trace.rank not in finding.idle]
-        return [rank for rank in (*finding.idle[: most // 2], *busy[: most // 2]) if rank not in ended]
+        return [*finding.idle[: most // 2], *busy[: most // 2]]
     called = dict(finding.others)
     waiting = {trace.rank: pending(trace) for trace in traces}
     groups: Dict[str, int] = {}

@@ -105,5 +105,5 @@ class WorkerTrace(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether its process is gone."""
+        """Whether the worker's process has exited."""
         return self.state in ("", "Z", "X")

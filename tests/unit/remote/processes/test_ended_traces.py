@@ -83,7 +83,7 @@ def test_of_workers_that_have_ended_a_look_tells_those_of_the_last_start_that_en
         spool.event(WORKER_EXITED, start=start, local_rank=local_rank, rank=local_rank, pid=pid, exit_code=code)
         writes(spool, f"{start}.{local_rank}.nccl", zlib.compress(trace(entry(start + 1))))
     Path(spool.ended_traces, "1.1.nccl").unlink()
-    found = worker_traces(spool)
+    found = worker_traces(spool, spool.events())
     assert [(each.rank, each.start, each.ended, len(each.groups)) for each in found] == [
         (0, 1, True, 1),
         (1, 1, True, 0),

@@ -38,7 +38,7 @@ RIGHT: dict[str, tuple[str, str, tuple[int, ...]]] = {
 
 
 def judged(name: str) -> Finding:
-    """The finding of two looks between which only the processors of those that wait were busy, as on NCCL."""
+    """Judge two looks at a recorded hang in which only the waiting ranks used CPU, as NCCL's busy waiting does."""
     traces: dict[str, list[dict[str, Any]]] = json.loads((DATA / f"{name}.json").read_text())["traces"]
     groups = {int(rank): reached({"entries": entries}) for rank, entries in traces.items()}
     now = LATER + max(one["time_created_ns"] for entries in traces.values() for one in entries)
