@@ -48,6 +48,17 @@ import threading
 def now():
     threading.Event().wait(600)
 """
+# A child keeps gloo's connections open, so that the others wait as on NCCL. Without destroy_process_group, which would
+# end them, torch may abort as the interpreter is taken down: the rank ends before that.
+ENDS_WELL = """
+import atexit, os, signal
+
+def now():
+    if not os.fork():
+        signal.pause()
+    atexit._run_exitfuncs()
+    os._exit(0)
+"""
 FAILS = """
 import sys
 print("no space for the checkpoint", file=sys.stderr)
@@ -124,8 +135,7 @@ def test_a_stopped_rank_is_named_as_stopped(user: User) -> None:
 
 
 def test_a_rank_that_has_ended_well_while_others_wait_for_it_is_named_as_ended(user: User) -> None:
-    # Its child keeps gloo's connections open, so that the others wait as on NCCL.
-    user.write("steps/validate.py", "import os, signal\n\ndef now():\n    if not os.fork():\n        signal.pause()\n")
+    user.write("steps/validate.py", ENDS_WELL)
     start_detached(user)
     wait_until("it hangs", lambda: user.run("why", "--json").json["state"] == "hung")
     value = user.run("why", "--json").json

@@ -37,6 +37,7 @@ if dist.get_rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     threading.Event().wait(600)
 step()
 print("on", flush=True)
+dist.destroy_process_group()  # else torch may abort at the end: docs/examples.md
 """
 # For longer than the limit rank 1 prints nothing and joins nothing, but computes a fifth of the time.
 WORKS = """
@@ -55,6 +56,7 @@ if dist.get_rank() == 1:
         time.sleep(0.4)
 dist.all_reduce(torch.ones(4))
 print("on", flush=True)
+dist.destroy_process_group()  # else torch may abort at the end: docs/examples.md
 """
 # Nobody comes to its breakpoint, so rank 1 goes on by itself after a while.
 BREAKS = """
@@ -67,6 +69,7 @@ if dist.get_rank() == 1:
     breakpoint()
 dist.all_reduce(torch.ones(4))
 print("on", flush=True)
+dist.destroy_process_group()  # else torch may abort at the end: docs/examples.md
 """
 ONE = ("--limit", "local0", "--nproc-per-node", "2")  # both ranks on one of the nodes
 STALL = (
