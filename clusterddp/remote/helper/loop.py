@@ -7,6 +7,7 @@ overtake them. When the connection ends, the helper and its children end too.
 Every command starts a helper on every host, so its imports determine how long the shortest command takes.
 """
 
+import fcntl
 import gc
 import os
 import select
@@ -59,6 +60,7 @@ class Helper:
         self.watched: Dict[int, Callable[[], None]] = {}  # descriptor → what to call when it is ready
         self.open = True
         self.unsent = memoryview(b"")
+        self.lifeline, self._until_death = os.pipe()  # the second end is open for as long as this process lives
 
     def run(self) -> None:
         """Serve until the connection ends."""
@@ -149,7 +151,6 @@ class Helper:
         args = header.get("args") or {}
         child_in, sink = os.pipe()
         source, child_out = os.pipe()
-        parent = os.getpid()
         try:
             pid = os.fork()
         except OSError:
@@ -157,7 +158,7 @@ class Helper:
                 os.close(handle)
             raise
         if not pid:
-            run_child(operation, Request(ident, args, child_in, child_out, args_frames), self.state, parent)
+            run_child(operation, Request(ident, args, child_in, child_out, args_frames), self.state, self.lifeline)
         os.close(child_in)
         os.close(child_out)
         os.set_blocking(sink, False)
@@ -270,20 +271,16 @@ def hello(state: str) -> Dict[str, Any]:
     }
 
 
-def run_child(operation: Any, request: Request, state: str, parent: int) -> None:
+def run_child(operation: Any, request: Request, state: str, lifeline: int) -> None:
     """Run an operation in the forked child: detach from the connection, run it, answer, exit."""
-    from ..system import prctl
-
     status = 1
     try:
-        prctl.set_pdeathsig(SIGKILL)
-        if os.getppid() != parent:  # the parent died before the setting took effect
-            os._exit(1)
+        lifeline = end_with(lifeline)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)  # a stray print must not become a frame
         gc.set_threshold(GC_THRESHOLD)
-        close_all_but({0, 1, 2, request._source, request._sink})  # noqa: SLF001 - the same package, in two files
+        close_all_but({0, 1, 2, request._source, request._sink, lifeline})  # noqa: SLF001 - the same package, in two files
         request.receive_args()
         request.args.setdefault("state", state)
         request.finish(operation(request))
@@ -296,6 +293,24 @@ def run_child(operation: Any, request: Request, state: str, parent: int) -> None
         status = 0
     finally:
         os._exit(status)
+
+
+def end_with(lifeline: int) -> int:
+    """Have the kernel kill this process when the other end of a pipe is closed; returns the descriptor to keep open.
+
+    A parent-death signal does the same, but only through ctypes, which takes as long to import as many an operation
+    takes in all, and which minimal Pythons lack.
+    """
+    # The signal and its receiver belong to an open file, and this process shares the lifeline's with its parent.
+    own = os.open("/proc/self/fd/%d" % lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(own, fcntl.F_SETSIG, SIGKILL)
+    fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    try:
+        os.read(own, 1)
+    except BlockingIOError:
+        return own
+    os._exit(1)  # the parent died before the setting took effect
 
 
 def main(argv: List[str]) -> int:
