@@ -19,10 +19,10 @@ from clusterddp.runs.run_on_hosts import Wanted
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.project_files.project_tree import Skipped
-from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.collect import Pulled, collect
 from clusterddp.sync.transfer.fetch import HostFiles, exists, list_host
 from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.transfer_task import TransferOptions
 from clusterddp.sync.transfer.upload import Files, Uploads
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from clusterddp.remote.shared.environment.environment_records import (
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.transfer_task import TransferOptions
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from clusterddp.environments.wheels import Wheel
     from clusterddp.hosts.client import Host
-    from clusterddp.sync.transfer.between_hosts import TransferOptions
     from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.transfer_task import TransferOptions
 
 
 def send_wheels(

@@ -10,7 +10,7 @@ from clusterddp.runs.difference import CODE_DIGITS
 from clusterddp.sync import code_store, send_code
 from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.sync.result import SyncResult
-from clusterddp.sync.transfer.between_hosts import TransferOptions
+from clusterddp.sync.transfer.transfer_task import TransferOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,8 +17,8 @@ from clusterddp.remote.shared.user_files.file_records import PushCheck, Pushed, 
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.sync_records import read_unless_changed
 from clusterddp.sync.send_code import turns
-from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.send import send
+from clusterddp.sync.transfer.transfer_task import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.wire.chunks import Chunk
     from clusterddp.remote.shared.workdir.manifest import Entry
-    from clusterddp.sync.transfer.between_hosts import TransferOptions
     from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.transfer_task import TransferOptions
     from clusterddp.sync.transfer.upload import Uploads
 
 _TRIES = 3  # a host's files may change between its answer and the transfer

@@ -28,9 +28,9 @@ from clusterddp.remote.shared.workdir.sync_records import (
 )
 from clusterddp.sync.earlier_manifest import Bases, compare, contents_of
 from clusterddp.sync.result import Changes, HostSync, KeptFile, StandingData, SyncResult, refuse_conflicts
-from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.send import send
+from clusterddp.sync.transfer.transfer_task import AUTO
 from clusterddp.sync.transfer.upload import Files, Uploads
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.remote.shared.wire.chunks import Chunk
     from clusterddp.sync.project_files.project_tree import Tree
-    from clusterddp.sync.transfer.between_hosts import TransferOptions
+    from clusterddp.sync.transfer.transfer_task import TransferOptions
 
 _NO_CHUNK_LISTS = b"{}"  # a manifest alone is sent without its files' chunks
 _TRIES = 3  # a host's files may change between its answer and the transfer

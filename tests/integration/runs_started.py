@@ -26,9 +26,9 @@ from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import Node
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.schema.json_text import read_json
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.system.bootstrap import read_json
 from clusterddp.runs.node_answers import query_nodes
 from tests.integration.real_helper import alive, wait_for
 from tests.unit.plan_made import changed, changed_node, launch_plan

@@ -14,8 +14,9 @@ import re
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import read_json
 from ..shared.schema.record import field, read_record, record, to_fields
-from ..system.bootstrap import Refused, private_folder, read_json, write_json
+from ..system.bootstrap import Refused, private_folder, write_json
 
 FOLDER = "environments"
 READY = "ready"

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 from ..fork_server.fork_checks import socket_of
 from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import read_json
 from ..shared.schema.record import field, read_record, record
 from ..system import procfs
-from ..system.bootstrap import read_json
 
 RECORD = "server.json"
 SCRIPT = "clusterddp-warm"  # the word in place of a script that a warm server is begun with

@@ -11,8 +11,9 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..shared.schema.json_text import read_json
 from ..shared.verdict.failures import TORCH_NOT_IMPORTED_IN_TIME
-from ..system.bootstrap import Refused, private_folder, read_json, write_json
+from ..system.bootstrap import Refused, private_folder, write_json
 from ..system.bounded_child import Child
 from ..system.interpreter import Interpreter
 from ..system.small_files import sorted_names

@@ -10,11 +10,10 @@ import time
 from typing import NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import field, read_record, record, to_fields
 from ..spool.layout import Spool
 from ..system import procfs
-from ..system.bootstrap import read_json
 
 ROSTER_FILE = "roll.json"
 INTERVAL = 1.0  # seconds between two updates

@@ -6,11 +6,12 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from ..shared.run.spool_records import StopOrder, read_stop_order
 from ..shared.schema.fields import DamagedError, Fields
+from ..shared.schema.json_text import read_json
 from ..shared.schema.record import field, read_record, record, to_fields
 from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
 from ..shared.verdict.judge import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
-from ..system.bootstrap import Refused, read_json, write_json
+from ..system.bootstrap import Refused, write_json
 from .shared_exchange import NodeFailure
 
 T = TypeVar("T")

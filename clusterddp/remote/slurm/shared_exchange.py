@@ -9,8 +9,9 @@ import time
 from typing import List, NamedTuple, Optional, Type, TypeVar
 
 from ..shared.schema.fields import Fields
+from ..shared.schema.json_text import read_json
 from ..shared.schema.record import field, read_record, record, to_fields
-from ..system.bootstrap import Refused, private_folder, read_json, write_json
+from ..system.bootstrap import Refused, private_folder, write_json
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -28,10 +28,10 @@ from ..shared.run.spool_records import (
     read_ready,
     read_stop_order,
 )
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..system import disk_space, procfs
-from ..system.bootstrap import Refused, read_json, write_json, write_private
+from ..system.bootstrap import RUNS, Refused, write_json, write_private
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
 from .room import free_unneeded
@@ -70,7 +70,7 @@ class Spool:
     @classmethod
     def of(cls, state: str, run: str, attempt: int, node: str) -> "Spool":
         """The spool of ``node`` (``<node_rank>-<host>``)."""
-        return cls(os.path.join(state, "runs", run, str(attempt), node))
+        return cls(os.path.join(state, RUNS, run, str(attempt), node))
 
     def in_attempt(self, attempt: int, node: str) -> "Spool":
         """The spool of ``node`` in another attempt of the same run."""
@@ -359,7 +359,7 @@ class Spool:
 
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:
     """Every spool on this host, or of one run; where hosts share a home, the other hosts' spools too."""
-    runs = os.path.join(state, "runs")
+    runs = os.path.join(state, RUNS)
     for name in sorted(_entries(runs)) if not run else [run]:
         for attempt in sorted(filter(str.isdigit, _entries(os.path.join(runs, name))), key=int):
             for node in sorted(_entries(os.path.join(runs, name, attempt))):

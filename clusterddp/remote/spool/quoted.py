@@ -12,7 +12,8 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
 from ..shared.run.plan import SECRETS
-from ..system.bootstrap import read_json, write_private
+from ..shared.schema.json_text import read_json
+from ..system.bootstrap import write_private
 from ..system.small_files import open_regular_in
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from ..shared.logs.tail_request import TailRequest
 from ..shared.processes.worker_stacks import build_stack
 from ..shared.run.plan import AGENT_LOG, PEERS, PLAN
 from ..shared.schema.fields import DamagedError
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import to_fields
 from ..shared.text.redaction import MIN_SECRET, Redaction, hide_url_passwords
 from ..shared.text.secret_names import hide_assigned, hide_named, values_by_name
 from ..spool.layout import COMMITTED, EXIT, STOP, VERDICT, Spool
 from ..spool.quoted import SERVER_LOG, file_end, output_end, quotable
 from ..system import nvidia_smi
-from ..system.bootstrap import private_folder, read_json, write_private
+from ..system.bootstrap import private_folder, write_private
 from ..system.bounded_child import Child
 from ..system.kernel_log import UNREADABLE, LastMessages
 from ..system.prctl import set_pdeathsig

@@ -30,6 +30,7 @@ class Refused(Exception):
         self.remedy = remedy
 
 
+RUNS = "runs"  # the state folder's folder of spools (spool/layout.py)
 MAX_PATH = 1024  # bytes of the state folder's path: paths below it have to stay within the system's 4096
 # Remedies for the errors of a file system that another try will not change.
 REMEDIES = {
@@ -232,26 +233,6 @@ def write_json(path: str, value: Any, *, durable: bool = True) -> None:
     import json
 
     write_private(path, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n", durable=durable)
-
-
-def read_json(path: str) -> Any:
-    """The JSON value in a file, or None if there is no such file; raises OSError."""
-    import json
-
-    try:
-        with open(path, encoding="utf-8", opener=_open_nonblocking) as stream:
-            return json.load(stream)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return None
-        raise
-    except RecursionError:
-        raise ValueError("%s is nested too deep" % path) from None
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """An ``opener`` that does not block if somebody has put a pipe in the file's place."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def receive_helper(stream: BinaryIO, magic: str) -> None:

@@ -7,10 +7,8 @@ The frames, which follow the operation's head: shared/wire/transfer_frames.py. T
 """
 
 import os
-import queue
-import selectors
-import threading
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+import select
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Tuple
 
 from ..helper.request import Request
 from ..shared.names import interfaces
@@ -19,7 +17,6 @@ from ..shared.wire.chunks import CHUNK, Chunk
 from ..shared.wire.frames import Frame
 from ..shared.wire.partial_files import Parts
 from ..shared.wire.transfer_frames import (
-    FetchOrder,
     HostReady,
     JoinOrder,
     JoinReply,
@@ -28,25 +25,16 @@ from ..shared.wire.transfer_frames import (
     header_of,
     read_order,
 )
-from ..spool.layout import all_spools
 from ..system import procfs
-from ..system.bootstrap import Refused
+from ..system.bootstrap import RUNS, Refused
 
-TICK_INTERVAL = 0.5  # seconds after which the caller gets to renew its lock, even without news
+if TYPE_CHECKING:
+    from .peers import TransferPeers
+
+TICK_INTERVAL = 500  # milliseconds after which the caller gets to renew its lock, even without news
 _MAX_REASON = 200  # characters of a failure's reason
-_MAX_UNWRITTEN = 2  # most units that are fetched and not written yet
 
 Bundle = List[Tuple[str, bytes]]
-
-
-class _Fetched(NamedTuple):
-    """A unit fetched from another host, or why that failed and whether the host could be reached at all."""
-
-    unit: int
-    source: str
-    bundle: Bundle
-    failure: str  # empty if it was fetched
-    is_reachable: bool
 
 
 class HostToHostChunks:
@@ -57,11 +45,9 @@ class HostToHostChunks:
         self._head = Incoming(request.read)
         self._chunks: List[Chunk] = []
         self._parts: Optional[Parts] = None
-        self._peers: Any = None
-        self._fetched: "queue.Queue[_Fetched]" = queue.Queue(_MAX_UNWRITTEN)
-        self._wake_reader, self._wake_writer = os.pipe()
+        self._peers: "Optional[TransferPeers]" = None  # once this host has joined them
+        self._poll = select.poll()
         self._unit, self._bytes_left, self._pieces = 0, 0, []  # type: Tuple[int, int, List[bytes]]
-        os.set_blocking(self._wake_writer, False)
 
     def content(self, size: int) -> bytes:
         """The next ``size`` bytes from the operator, as of ``ChunkStream``."""
@@ -75,20 +61,17 @@ class HostToHostChunks:
         self._parts, self._chunks = parts, list(dict.fromkeys(chunks))
         self._report(TransferReport(here=_describe_host(self._request.state)))
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._request.handle, selectors.EVENT_READ)
-                selector.register(self._wake_reader, selectors.EVENT_READ)
-                ended = False
-                while not ended:
-                    ready = {key.fd for key, _ in selector.select(TICK_INTERVAL)}
-                    if self._wake_reader in ready:
-                        os.read(self._wake_reader, 1 << 10)
-                        yield from self._take_fetched()
-                    if self._request.handle in ready:
-                        frames, ended = self._request.take()
-                        for frame in frames:
-                            yield from self._execute(frame)
-                    yield []
+            self._poll.register(self._request.handle, select.POLLIN)
+            ended = False
+            while not ended:
+                ready = {handle for handle, _ in self._poll.poll(TICK_INTERVAL)}
+                if self._peers and self._peers.handle in ready:
+                    yield from self._take_fetched(self._peers)
+                if self._request.handle in ready:
+                    frames, ended = self._request.take()
+                    for frame in frames:
+                        yield from self._execute(frame)
+                yield []
         finally:
             if self._peers:
                 self._peers.close()
@@ -96,13 +79,9 @@ class HostToHostChunks:
     def _report(self, report: TransferReport) -> None:
         self._request.send(b"", **header_of(report))
 
-    def _take_fetched(self) -> Iterator[Bundle]:
+    def _take_fetched(self, peers: "TransferPeers") -> Iterator[Bundle]:
         """The bundles that were fetched from other hosts; failures are reported to the operator."""
-        while True:
-            try:
-                fetched = self._fetched.get_nowait()
-            except queue.Empty:
-                return
+        for fetched in peers.take():
             if fetched.failure:
                 failed = UnitFailed(fetched.unit, fetched.source, fetched.failure[:_MAX_REASON], fetched.is_reachable)
                 self._report(TransferReport(failed=failed))
@@ -115,8 +94,11 @@ class HostToHostChunks:
         order = read_order(frame.header)
         if order.join:
             self._report(TransferReport(port=self._join(order.join)))
-        elif order.get:
-            threading.Thread(target=self._fetch, args=(order.get,), daemon=True).start()
+        elif order.get and self._peers:
+            self._peers.start_fetch(order.get, self._chunks_of)
+        elif order.get:  # ordered before the operator knew that this host could not join
+            failed = UnitFailed(order.get.unit, order.get.name, "this host exchanges no chunks", reached=True)
+            self._report(TransferReport(failed=failed))
         elif order.head:
             self._unit, self._bytes_left, self._pieces = order.head.unit, order.head.bytes, []
         if not frame.body:
@@ -139,26 +121,12 @@ class HostToHostChunks:
             from .peers import TransferPeers  # a Python without ssl gets all from the operator
 
             self._peers = TransferPeers(order, self._stored_chunks)
+            self._poll.register(self._peers.handle, select.POLLIN)
         except (ImportError, OSError, ValueError) as error:
             return JoinReply(None, str(error)[:_MAX_REASON])
         except Refused as error:
             return JoinReply(None, error.message[:_MAX_REASON])
         return JoinReply(self._peers.port, "")
-
-    def _fetch(self, order: FetchOrder) -> None:
-        """Fetch a unit from another host; runs in a thread of its own."""
-        bundle, failure, reached = [], "", True  # type: Tuple[Bundle, str, bool]
-        try:
-            bundle = self._peers.fetch(
-                order.name, (order.address, order.port), order.ranges, self._chunks_of(order.ranges)
-            )
-        except Exception as error:  # noqa: BLE001 - the operator waits for an answer, and takes it from elsewhere
-            failure, reached = str(error) or type(error).__name__, not isinstance(error, ConnectionError)
-        self._fetched.put(_Fetched(order.unit, order.name, bundle, failure, reached))
-        try:
-            os.write(self._wake_writer, b"\0")
-        except BlockingIOError:  # it is full: they wake anyway
-            pass
 
     def _chunks_of(self, ranges: Any) -> List[Chunk]:
         """The chunks of ranges (``[first, after the last]`` each), checked, as operator or host sent them."""
@@ -194,4 +162,10 @@ def _describe_host(state: str) -> HostReady:
         "addresses": addresses,
         "ssh_address": interfaces.ssh_address(dict(os.environ)),
     }
-    return HostReady(where, live=any(spool.at_work() for spool in all_spools(state)))
+    return HostReady(where, live=os.path.isdir(os.path.join(state, RUNS)) and _has_live_run(state))
+
+
+def _has_live_run(state: str) -> bool:
+    from ..spool.layout import all_spools  # its import takes longer than to receive a hundred files
+
+    return any(spool.at_work() for spool in all_spools(state))

@@ -8,18 +8,19 @@ the end of the connection. The receiver verifies each chunk by the operator's di
 import contextlib
 import json
 import os
+import queue
 import socket
 import ssl
 import threading
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..shared.wire.chunk_stream import PLAIN, BadStream, Incoming, encode_head
 from ..shared.wire.chunks import Chunk
 from ..shared.wire.frames import parse_json
 from ..shared.wire.rate_limit import RateLimit
-from ..shared.wire.transfer_frames import Identity, JoinOrder
+from ..shared.wire.transfer_frames import FetchOrder, Identity, JoinOrder
 from ..system.ports import bind_ports
 from ..system.unproven_connections import UnprovenConnections, end_connection
 
@@ -31,11 +32,22 @@ MAX_UPLOADS_PER_HOST = 2  # at once, to one host
 MAX_UNPROVEN = 64  # connections that have not authenticated yet; the oldest is closed
 MAX_CONNECTIONS_PER_HOST = 8  # connections that one host may hold open
 MAX_LINE = 1 << 16  # bytes of a request
+MAX_UNWRITTEN = 2  # most units that are fetched and not written yet
 _MAX_PIECE = 1 << 18  # bytes sent or received at once
 _NICE = 15  # of the threads that upload
 _LOW_PRIORITY = 0x20  # class of service CS1: low-priority data
 
 Stored = Callable[[Any], Tuple[List[Chunk], Callable[[str], bytes]]]
+
+
+class Fetched(NamedTuple):
+    """A unit fetched from another host, or why that failed and whether the host could be reached at all."""
+
+    unit: int
+    source: str
+    bundle: List[Tuple[str, bytes]]
+    failure: str  # empty if it was fetched
+    is_reachable: bool
 
 
 class TransferPeers:
@@ -61,6 +73,9 @@ class TransferPeers:
         self._uploads = threading.BoundedSemaphore(MAX_UPLOADS)
         self._uploads_each: Dict[str, threading.BoundedSemaphore] = {}
         self._idle: Dict[str, List[ssl.SSLSocket]] = {}
+        self._fetched: "queue.Queue[Fetched]" = queue.Queue(MAX_UNWRITTEN)
+        self.handle, self._wake_writer = os.pipe()  # the first is readable when ``take`` has something
+        os.set_blocking(self._wake_writer, False)
         self.port: Optional[int] = None
         self._listeners: List[socket.socket] = []
         if order.ports:
@@ -77,6 +92,31 @@ class TransferPeers:
             idle = [connection for connections in self._idle.values() for connection in connections]
         for connection in (*self._listeners, *idle):
             connection.close()
+
+    def start_fetch(self, order: FetchOrder, chunks_of: Callable[[Any], List[Chunk]]) -> None:
+        """Fetch a unit in a thread of its own; ``chunks_of`` returns the chunks of ranges, or raises ValueError."""
+        threading.Thread(target=self._fetch_unit, args=(order, chunks_of), daemon=True).start()
+
+    def take(self) -> Iterator[Fetched]:
+        """The units fetched since the last call."""
+        os.read(self.handle, 1 << 10)
+        while True:
+            try:
+                yield self._fetched.get_nowait()
+            except queue.Empty:
+                return
+
+    def _fetch_unit(self, order: FetchOrder, chunks_of: Callable[[Any], List[Chunk]]) -> None:
+        bundle, failure, reached = [], "", True  # type: Tuple[List[Tuple[str, bytes]], str, bool]
+        try:
+            bundle = self.fetch(order.name, (order.address, order.port), order.ranges, chunks_of(order.ranges))
+        except Exception as error:  # noqa: BLE001 - the operator waits for an answer, and takes it from elsewhere
+            failure, reached = str(error) or type(error).__name__, not isinstance(error, ConnectionError)
+        self._fetched.put(Fetched(order.unit, order.name, bundle, failure, reached))
+        try:
+            os.write(self._wake_writer, b"\0")
+        except BlockingIOError:  # it is full: they wake anyway
+            pass
 
     def fetch(self, name: str, address: Tuple[str, int], ranges: Any, wanted: List[Chunk]) -> List[Tuple[str, bytes]]:
         """Fetch a unit from another host, verified to be what is wanted.

@@ -19,14 +19,14 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Un
 
 from ..helper.request import Request
 from ..shared.schema.fields import Fields
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of
 from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, checked_path, on_disk
 from ..shared.workdir.sync_records import DataState, HostChanged, StandingVersions, SyncRequest
-from ..system.bootstrap import read_json, write_private
+from ..system.bootstrap import write_private
 from ..transfer.chunk_files import PARTS
 from ..transfer.chunk_source import chunk_stream
 from ..transfer.stream_head import manifest_of, read_head

@@ -138,7 +138,7 @@ def make_live_folder(root: bytes) -> None:
     new = os.path.join(root, _NEW_FOLDER_PREFIX + os.urandom(8).hex().encode())
     os.mkdir(new, 0o755)
     for name, text in ((_FREE_NAME, ""), (b"id", os.urandom(16).hex()), (b".gitignore", "*\n")):
-        with open(os.path.join(new, name), "x", encoding="ascii", opener=_for_readers) as stream:
+        with open(os.path.join(new, name), "x", encoding="utf-8", opener=_for_readers) as stream:
             stream.write(text)
     try:
         os.rename(new, live_folder)
@@ -159,7 +159,7 @@ def folder_id(root: bytes) -> Optional[str]:
     """Return the random id of a workdir; None if no sync has been there."""
     path = os.path.join(root, LIVE_FOLDER, b"id")
     try:
-        with open(path, encoding="ascii", errors="replace", opener=open_regular) as stream:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as stream:
             return stream.read(64)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -5,11 +5,11 @@ import time
 from typing import List, NamedTuple, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of
 from ..shared.workdir.manifest import Disk, Stats, as_text
-from ..system.bootstrap import Refused, private_folder, read_json, write_private
+from ..system.bootstrap import Refused, private_folder, write_private
 from .stat_cache import boot_id
 
 FileHash = Tuple[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks: an item of Hashes

@@ -61,7 +61,7 @@ def _host_id(state: str) -> str:
     """Return the random id of this host's state folder, created at its first use; the first of two creators wins."""
     path = os.path.join(private_folder(state), _HOST_ID_FILE)
     try:
-        with open(path, encoding="ascii", errors="replace") as stream:
+        with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
     except FileNotFoundError:  # not made yet
         pass

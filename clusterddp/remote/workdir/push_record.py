@@ -6,11 +6,11 @@ import time
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import bulk, checked, field, read_record, record, to_fields
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
-from ..system.bootstrap import private_folder, read_json, write_private
+from ..system.bootstrap import private_folder, write_private
 from .hashes import FileHash, file_hashes
 from .stat_cache import boot_id
 

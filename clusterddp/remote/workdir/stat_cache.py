@@ -217,5 +217,5 @@ def stat_cache_path(state: str, root: bytes) -> str:
 
 def boot_id() -> str:
     """The kernel's boot id, which changes with each boot."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as stream:
         return stream.read().strip()

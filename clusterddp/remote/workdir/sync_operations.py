@@ -207,10 +207,11 @@ def _apply(
     target, record = folder.path, folder.record
     began = time.time_ns()
     by_difference = record.is_complete and record.digest == sent.base and not folder.live and not order.edited
+    plan = None if by_difference else manifest.decode(sent.manifest)
     update, files_to_prove = (
         _update_of_changes(record, sent, data, lock, reuse=order.reuse)
-        if by_difference
-        else _update_of_all(record, sent, data, lock)
+        if plan is None
+        else _update_of_all(record, sent, plan, data, lock)
     )
     if update.changes:
         folder.refuse_live()
@@ -218,7 +219,7 @@ def _apply(
     record.begin(order.digest, sent.manifest)
     parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.chunk_lists)
     try:
-        missing = update.stage(parts, incoming, _decode_entries(sent.manifest, data))
+        missing = update.stage(parts, incoming, _all_entries(sent.manifest, plan, data))
         if missing:
             return HostChanged(missing=tuple(missing[:_MAX_NAMED]))
         update.commit()
@@ -257,10 +258,9 @@ _UpdateAndProof = Tuple[
 
 
 def _update_of_all(
-    record: SyncRecord, sent: _SentManifest, data: "Optional[DataPlan]", lock: FolderLock
+    record: SyncRecord, sent: _SentManifest, plan: List[Entry], data: "Optional[DataPlan]", lock: FolderLock
 ) -> _UpdateAndProof:
-    """Plan an update for which all of the folder's files are inspected."""
-    plan = manifest.decode(sent.manifest)
+    """Plan an update to the entries ``plan`` of the manifest, for which all of the folder's files are inspected."""
     _refuse_clashes([on_disk(entry.path) for entry in plan], data, record)
     entries, earlier = _add_data(plan, record.entries, data)
     update = WorkdirUpdate(record, entries, lock.check, earlier)
@@ -321,10 +321,12 @@ def _update_of_changes(
     return update, lambda *_: known
 
 
-def _decode_entries(code: bytes, data: "Optional[DataPlan]") -> Iterable[Entry]:
-    """All entries of a transfer, decoded only when they are iterated."""
-    for values in manifest.values_of(code):
-        yield checked_entry(values)
+def _all_entries(code: bytes, plan: Optional[List[Entry]], data: "Optional[DataPlan]") -> Iterable[Entry]:
+    """All entries of a transfer: those of the manifest ``code``, decoded here unless ``plan`` has them, and the data's.
+
+    They are decoded only when they are iterated.
+    """
+    yield from map(checked_entry, manifest.values_of(code)) if plan is None else plan
     yield from data.project if data else ()
 
 

@@ -11,12 +11,12 @@ import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from ..shared.schema.fields import Fields
-from ..shared.schema.json_text import to_json
+from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import field, nullable, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of, is_digest
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, on_disk
-from ..system.bootstrap import read_json, write_private
+from ..system.bootstrap import write_private
 from ..system.small_files import open_regular
 from .folder_lock import LIVE_FOLDER
 from .stat_cache import KnownFiles, StatCache, read_stat_cache, write_stat_cache

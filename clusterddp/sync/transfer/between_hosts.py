@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, HostError, PlanError
 from clusterddp.facts import network
@@ -23,7 +23,6 @@ from clusterddp.hosts.ask import reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.remote.shared.schema.fields import DamagedError
-from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.remote.shared.wire.transfer_frames import (
     FetchOrder,
@@ -38,61 +37,22 @@ from clusterddp.remote.shared.wire.transfer_frames import (
 )
 from clusterddp.sync.transfer.chunk_units import units_of
 from clusterddp.sync.transfer.schedule import OPERATOR, Schedule, UnitTransfer
+from clusterddp.sync.transfer.transfer_task import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import Outcome
-    from clusterddp.remote.shared.user_files.file_records import PushRequest
     from clusterddp.remote.shared.wire.chunks import Chunk
-    from clusterddp.remote.shared.workdir.sync_records import SyncRequest
     from clusterddp.sync.transfer.certificates import Authority
     from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.transfer_task import TransferOptions, TransferTask
     from clusterddp.sync.transfer.upload import Uploads
 
 _WATCH_INTERVAL = 0.25  # seconds between two checks for late units
 _READY_TIMEOUT = 10.0  # seconds after which hosts that are not ready are no longer waited for
 _PIECE = 1 << 18  # bytes written at once
 _log = logging.getLogger("clusterddp")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TransferOptions:
-    """Whether hosts pass chunks on, and how fast."""
-
-    # ``auto``: if it saves time; ``on``: always, and hosts with a live run pass on too; ``off``: never
-    mode: str = "auto"
-    rate: int | None = None  # the most bytes per second that each host sends; None: no limit
-    notify: Callable[[str], None] = lambda _line: None  # called with a line for the user
-
-
-AUTO = TransferOptions()
-
-
-class TransferTask(Protocol):
-    """One host's part of a transfer."""
-
-    name: str
-    host: Host
-    operation: str
-    manifest_part: bytes | None  # the part of the manifest that is sent; None: all
-
-    @property
-    def order(self) -> SyncRequest | PushRequest:
-        """The operation's arguments, but for what is sent."""
-
-    def lacking(self, uploads: Uploads) -> Sequence[Chunk]:
-        """The chunks that the host has nowhere."""
-
-    def take(self, answer: Any) -> None:
-        """Read the operation's result; ``HelperError`` if it is damaged."""
-
-
-def arguments(job: TransferTask, uploads: Uploads, *, spread: bool) -> dict[str, Any]:
-    """The operation's arguments with what is sent; with ``spread`` chunks come from other hosts too."""
-    sizes = uploads.sizes(job.manifest_part)
-    return to_fields(job.order._replace(manifest=sizes.manifest, chunk_lists=sizes.chunk_lists, spread=spread))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError
 from clusterddp.hosts.answers import PATHS_LIMIT
 from clusterddp.hosts.fanout import each, values
-from clusterddp.sync.transfer.between_hosts import HostToHostTransfer, arguments
+from clusterddp.sync.transfer.transfer_task import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clusterddp.remote.shared.wire.chunks import Chunk
-    from clusterddp.sync.transfer.between_hosts import TransferOptions, TransferTask
     from clusterddp.sync.transfer.progress_rate import Transfer
+    from clusterddp.sync.transfer.transfer_task import TransferOptions, TransferTask
     from clusterddp.sync.transfer.upload import Uploads
 
 MIN_SAVING = 16 << 20  # hosts pass chunks on only if more bytes than this would be sent repeatedly
@@ -32,6 +32,9 @@ def send(jobs: Sequence[TransferTask], uploads: Uploads, transfer: Transfer, spr
     if spread.mode == "off" or len(jobs) < 2 or (spread.mode == "auto" and sum(sizes) - once < MIN_SAVING):
         outcomes = each(jobs, lambda job: _send_directly(job, uploads, transfer, tuple(lacking[job.name])))
     else:
+        # Most syncs send too little for it, and do not wait for its import.
+        from clusterddp.sync.transfer.between_hosts import HostToHostTransfer  # noqa: PLC0415
+
         outcomes = HostToHostTransfer(jobs, uploads, transfer, spread, lacking).run()
     for outcome in outcomes:
         if isinstance(outcome.error, SyncError):  # a local error, which concerns every host

@@ -15,8 +15,8 @@ import pytest
 
 from clusterddp.hosts.client import Host
 from clusterddp.remote.processes import roster
+from clusterddp.remote.shared.schema.json_text import read_json
 from clusterddp.remote.system import procfs
-from clusterddp.remote.system.bootstrap import read_json
 from tests.integration.escapees import EVERY_WAY, HEADLESS, LOADER, OF_ANOTHER, WAYS
 from tests.integration.freezer import freeze, freezing, thaw
 from tests.integration.real_helper import Shell, alive, entry, opened, wait_for

@@ -109,7 +109,7 @@ class Job:
 
 def peers(spool: Spool) -> Any:
     """What a node's host knows of the others."""
-    from clusterddp.remote.system.bootstrap import read_json  # noqa: PLC0415
+    from clusterddp.remote.shared.schema.json_text import read_json  # noqa: PLC0415
 
     return read_json(spool.path("peers.json"))
 

@@ -15,8 +15,8 @@ from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.environment.environment_records import LacksRequest
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.wire.chunks import CHUNK, digest_of
-from clusterddp.sync.transfer.between_hosts import AUTO
 from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.transfer_task import AUTO
 from tests.unit.thread_host import ThreadHost
 
 if TYPE_CHECKING:

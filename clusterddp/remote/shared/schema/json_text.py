@@ -4,7 +4,9 @@ Both directions use the C functions that ``json`` itself calls. What these do no
 everything where an interpreter lacks them, so values and errors are those of ``json``.
 """
 
+import errno
 import math
+import os
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 MAX_DIGITS = 20  # of a whole number: 64 bits
@@ -37,6 +39,27 @@ def from_json(text: str) -> Any:
 
     hooks: Dict[str, Any] = {name: getattr(_Reading, name) for name in _HOOKS}
     return json.JSONDecoder(**hooks).decode(text)
+
+
+def read_json(path: str) -> Any:
+    """Read the JSON value in a file, as ``from_json`` does; None if there is no such file.
+
+    It does not block where somebody has put a pipe in the file's place. Raises OSError; ValueError if the file holds no
+    such value.
+    """
+    try:
+        with open(path, encoding="utf-8", opener=_open_nonblocking) as stream:
+            return from_json(stream.read())
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise
+    except RecursionError:
+        raise ValueError("%s is nested too deep" % path) from None
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def encodable(value: Any, *, paths: bool = False) -> Any:

@@ -1,6 +1,5 @@
 """The records of a sync: what ``workdir_state``, ``data_state`` and ``sync_apply`` are asked, and what they answer."""
 
-from operator import itemgetter
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from ..schema.fields import Fields
@@ -62,7 +61,7 @@ def _entries(fields: Fields, name: str) -> List[Entry]:
         found = list(map(Entry._make, rows))
     except TypeError:
         raise fields.wrong(name, rows, "a list of entries") from None
-    if any({*map(type, map(itemgetter(column), found))} - {kind} for column, kind in enumerate(_TYPES)):
+    if any({type(entry[column]) for entry in found} - {kind} for column, kind in enumerate(_TYPES)):
         raise fields.wrong(name, rows, "a list of entries")
     return found
 

@@ -24,7 +24,8 @@ from clusterddp.remote.control.messages import (
     StatusTable,
     TakingPart,
 )
-from clusterddp.remote.system.bootstrap import read_json, write_json
+from clusterddp.remote.shared.schema.json_text import read_json
+from clusterddp.remote.system.bootstrap import write_json
 from tests.unit.remote.control.test_leader import KEY, Star
 
 if TYPE_CHECKING:

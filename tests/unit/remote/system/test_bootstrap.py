@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.shared.run.spool_records import StopOrder
+from clusterddp.remote.shared.schema.json_text import read_json
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.remote.system import bootstrap
 from clusterddp.remote.system.bootstrap import (
     Refused,
     private_folder,
-    read_json,
     remove_abandoned_temporaries,
     state_folder,
     write_json,
@@ -174,11 +174,6 @@ class TestWholeFiles:
             write_private(path, b"new")
         assert (Path(path).read_bytes(), names(tmp_path)) == (b"old", ["value"])
 
-    def test_a_missing_file_is_none_and_a_forbidden_one_is_not(self, tmp_path: Path) -> None:
-        assert read_json(str(tmp_path / "no" / "file")) is None
-        with pytest.raises(IsADirectoryError):
-            read_json(str(tmp_path))
-
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
@@ -298,13 +293,6 @@ class TestLock:
     def test_asking_needs_no_right_to_write(self, spool: Spool) -> None:
         Path(spool.path("lock")).touch(0o400)
         assert not spool.alive()
-
-
-@pytest.mark.parametrize("text", ["{", "", "[" * 100_000, "\0"], ids=range(4))
-def test_a_file_that_is_no_json_is_a_value_error_whatever_is_in_it(tmp_path: Path, text: str) -> None:
-    (tmp_path / "file").write_text(text)
-    with pytest.raises(ValueError):  # noqa: PT011 - json's own words, or ours
-        read_json(str(tmp_path / "file"))
 
 
 def test_an_event_of_the_spool_is_json_with_a_time(spool: Spool) -> None:

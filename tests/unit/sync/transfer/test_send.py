@@ -16,8 +16,8 @@ from clusterddp.remote.transfer import peers
 from clusterddp.sync.chosen_files import ChosenFiles, read_sources
 from clusterddp.sync.deliver import Delivered, deliver
 from clusterddp.sync.transfer import between_hosts, schedule
-from clusterddp.sync.transfer.between_hosts import TransferOptions
 from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.transfer_task import TransferOptions
 from clusterddp.sync.transfer.upload import Files, Uploads
 from tests.unit.sync_help import project_at
 from tests.unit.thread_host import ThreadHost
