@@ -25,7 +25,7 @@ from ..system.clock import boot_clock
 MAX_MESSAGE = 65536  # bytes of a message
 # Seconds that the agent waits beyond the lease, so that the fence's SIGTERM comes first, and so that an agent that was
 # itself stopped for a while can read a newer lease before it acts on the old one.
-AGENT_DELAY = 0.75
+AGENT_DELAY = 0.5
 FOREVER = float("inf")
 
 
@@ -36,6 +36,9 @@ class Participants(NamedTuple):
     nodes: Optional[FrozenSet[int]] = None  # the participants; None: all nodes, because nothing has been decided yet
     # nodes whose agents have ended successfully: no round waits for them or starts again because of them
     ended: FrozenSet[int] = frozenset()
+    # nodes that can be reached no more, and whose own fences have told them to end: their round is over, though they
+    # are among ``nodes`` until it is certain that they have ended
+    fenced: FrozenSet[int] = frozenset()
     term_at: float = FOREVER  # when the agent is to end its workers, unless a newer message comes (boot clock)
     kill_at: float = FOREVER  # when the agent is to kill itself, unless a newer message comes (boot clock)
 
@@ -55,14 +58,15 @@ class Participants(NamedTuple):
         """Encode as a message."""
         nodes = None if self.nodes is None else sorted(self.nodes)
         times = [None if time == FOREVER else time for time in (self.term_at, self.kill_at)]
-        return json.dumps([self.epoch, nodes, sorted(self.ended), *times]).encode("ascii")
+        return json.dumps([self.epoch, nodes, sorted(self.ended), sorted(self.fenced), *times]).encode("ascii")
 
     @classmethod
     def unpack(cls, data: bytes) -> "Participants":
         """Decode a message."""
-        epoch, nodes, ended, *times = json.loads(data)
+        epoch, nodes, ended, fenced, *times = json.loads(data)
         term_at, kill_at = (FOREVER if time is None else float(time) for time in times)
-        return cls(epoch, None if nodes is None else frozenset(nodes), frozenset(ended), term_at, kill_at)
+        taking_part = None if nodes is None else frozenset(nodes)
+        return cls(epoch, taking_part, frozenset(ended), frozenset(fenced), term_at, kill_at)
 
 
 EVERYONE = Participants()

@@ -181,10 +181,14 @@ class Rounds:
         if self.participants.excludes(self.job.node) or self.newest_round() > self.number:
             return True
         lost = self.excluded_nodes(self.world)
+        fenced = self.participants.fenced.intersection(self.world.nodes)
         if lost:
             self.tell("%s: gone, by run control; the workers start again without it" % self.names_of(lost))
+        elif fenced:
+            self.tell("%s: out of reach, and ends by itself; the workers start again" % self.names_of(fenced))
+        if lost or fenced:
             self.raise_round(self.number)
-        return bool(lost)
+        return bool(lost or fenced)
 
     def obstacle(self) -> str:
         """Return why this round's workers cannot be started, while its nodes exchange their ranks; empty if they can.

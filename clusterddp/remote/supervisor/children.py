@@ -196,7 +196,7 @@ class Children:
     def inform_agent(self, participants: Participants) -> None:
         """Send the agent the participating nodes and the time until which it may run without another message."""
         now = boot_clock()
-        changed = self._sent is None or participants[:3] != self._sent[:3]
+        changed = self._sent is None or participants[:4] != self._sent[:4]
         is_shorter = self._sent is not None and participants.kill_at < self._sent.kill_at
         due = participants != self._sent and now - self._sent_at >= LEASE_INTERVAL
         if self.agent_socket is None or not (changed or is_shorter or due):

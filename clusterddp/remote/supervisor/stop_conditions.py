@@ -4,7 +4,7 @@ Each is a method that returns an order to end the run or the attempt, or None.
 """
 
 import time
-from typing import Callable, Dict, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
 from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
@@ -37,16 +37,16 @@ class Limits(NamedTuple):
     def fenced(self) -> float:
         """A node out of reach has begun to end its own part, if it has a fence: its attempt cannot go on any more.
 
-        Whoever is back by then finds its agent told to end. So the others end their parts from then on, while they wait
-        until the node is lost.
+        Whoever is back by then finds its agent told to end. So the others end their parts, or an elastic job's workers,
+        from then on, while they wait until the node is lost.
         """
         return min(self.lost, self.fence + FENCE_MARGIN + AGENT_DELAY)
 
 
 AGENT_END_TIMEOUT = 5.0  # seconds that a host that joined gives its agent to end by itself once the others have left
 # A cable that is unplugged for half a minute ends nothing.
-LIMITS = Limits(lost=60.0, fence=120.0, grace=AGENT_GRACE, behind=90.0, excluded=7.5)
-LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0, grace=1.0, behind=30.0, excluded=7.5)
+LIMITS = Limits(lost=60.0, fence=120.0, grace=AGENT_GRACE, behind=90.0, excluded=7.25)
+LIMITS_RELAUNCH = Limits(lost=7.25, fence=5.0, grace=1.0, behind=30.0, excluded=7.25)
 
 
 def attempt_end_order(plan: NodePlan, reason: str, grace: float, *, ours: bool = True) -> EndOrder:
@@ -258,7 +258,15 @@ class StopConditions:
         if part is None:
             return Participants(term_at=lease.term_at, kill_at=lease.kill_at)
         nodes, ended = (frozenset(map(self._node, members)) for members in (part.members, part.ended))
-        return Participants(part.epoch, nodes, ended, lease.term_at, lease.kill_at)
+        return Participants(part.epoch, nodes, ended, self._fenced_nodes(), lease.term_at, lease.kill_at)
+
+    def _fenced_nodes(self) -> FrozenSet[int]:
+        """The attempt's nodes that have begun to end, as the leader counts: it sees who is out of reach."""
+        control = self.control
+        if not (self.plan.settings.relaunch and control.leading and control.majority and control.in_contact):
+            return frozenset()
+        lost = self.membership.lost(boot_clock(), self.limits.fenced)
+        return frozenset(self._node(member) for member in lost if member in self.plan.members)
 
     def _node(self, member: int) -> int:
         """A member's number in this attempt's rendezvous; for a node that joined later its member index."""

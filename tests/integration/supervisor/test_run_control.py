@@ -39,7 +39,7 @@ IMPATIENT = (
     ("supervisor/stop_conditions", "LIMITS = Limits(lost=60.0, fence=120.0", "LIMITS = Limits(lost=6.0, fence=12.0"),
     (
         "supervisor/stop_conditions",
-        "LIMITS_RELAUNCH = Limits(lost=7.5, fence=5.0",
+        "LIMITS_RELAUNCH = Limits(lost=7.25, fence=5.0",
         "LIMITS_RELAUNCH = Limits(lost=4.0, fence=2.0",
     ),
     ("control/leader", "SILENCE_TIMEOUT = 2.5", "SILENCE_TIMEOUT = 1.5"),

@@ -50,7 +50,7 @@ def test_everyone_takes_part_before_anybody_has_said_so() -> None:
 
 
 def test_a_message_comes_as_it_was_sent() -> None:
-    leased = SOME._replace(term_at=12.5, kill_at=13.5)
+    leased = SOME._replace(fenced=frozenset({2}), term_at=12.5, kill_at=13.5)
     assert [Participants.unpack(message.pack()) for message in (SOME, leased)] == [SOME, leased]
     assert [SOME.excludes(node) for node in range(4)] == [False, False, False, True]
 

@@ -240,6 +240,23 @@ def test_whoever_falls_silent_the_others_go_on_once(*, lease: bool, before: bool
         scene.close()
 
 
+@pytest.mark.parametrize("lost", [True, False], ids=["it is lost", "it comes back"])
+def test_once_a_node_out_of_reach_has_been_told_to_end_the_others_end_their_workers_and_await_it(*, lost: bool) -> None:
+    for seed in range(SEEDS):
+        scene = Scene(seed)
+        scene.run(30.0)
+        node, leader = scene.chance.sample(scene.agents, 2)
+        before, node.stopped = node.works, True
+        leader.participants = leader.participants._replace(fenced=frozenset({node.node}))
+        scene.run(3.0)
+        assert [agent.works for agent in scene.agents] == [before if agent is node else None for agent in scene.agents]
+        node.stopped, node.killed = False, lost
+        scene.say(scene.part - {node.node} if lost else scene.part)
+        scene.run(SETTLED)
+        scene.holds()
+        scene.close()
+
+
 def test_whatever_comes_and_goes_all_who_take_part_are_together_in_the_end() -> None:
     for seed in range(SEEDS):
         scene = Scene(seed)

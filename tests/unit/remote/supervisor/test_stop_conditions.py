@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.control.membership import TCP_ONLY_MARGIN
-from clusterddp.remote.control.messages import NodeState, NodeStatus
-from clusterddp.remote.rendezvous.participants import AGENT_DELAY
+from clusterddp.remote.control.messages import NodeState, NodeStatus, TakingPart
+from clusterddp.remote.rendezvous.participants import AGENT_DELAY, Participants
 from clusterddp.remote.shared.verdict.failures import TIME_LIMIT
 from clusterddp.remote.spool.attention import attention
 from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.supervisor.fence_pipe import Lease
 from clusterddp.remote.supervisor.stop_conditions import FENCE_MARGIN, LIMITS, LIMITS_RELAUNCH, StopConditions
 from tests.unit.plan_made import PLAN, changed
 
@@ -83,6 +84,30 @@ def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begi
     agent_acts = LIMITS_RELAUNCH.fence + FENCE_MARGIN + AGENT_DELAY
     assert agent_acts <= limit < agent_acts + LIMITS_RELAUNCH.grace < LIMITS_RELAUNCH.lost
     assert LIMITS.fenced == LIMITS.lost  # without relaunches the fence acts later
+
+
+@pytest.mark.parametrize(
+    ("control", "changes", "fenced"),
+    [
+        ({}, {}, {2}),
+        ({"leading": False}, {}, set()),
+        ({"majority": False}, {}, set()),
+        ({"in_contact": False}, {}, set()),
+        ({}, {"relaunch": 0}, set()),
+        ({}, {"members": (0, 1)}, set()),
+    ],
+    ids=["leader", "follower", "no majority", "no contact", "no fence", "of no attempt"],
+)
+def test_the_leaders_agent_learns_which_nodes_have_been_told_to_end_by_their_fence(
+    control: dict[str, bool], changes: dict[str, Any], fenced: set[int]
+) -> None:
+    one = conditions(None, **changes)
+    one.control = SimpleNamespace(**{"leading": True, "majority": True, "in_contact": True, **control})  # type: ignore[assignment]
+    part = TakingPart(1, 3, (0, 1, 2), ())
+    lost = {LIMITS_RELAUNCH.fenced: [2], LIMITS_RELAUNCH.lost: []}
+    vars(one.membership).update(participants=part, lost=lambda _, limit: lost[limit])
+    said = one.participants(Lease(10.0, 11.0, 0))
+    assert said == Participants(3, frozenset({0, 1, 2}), frozenset(), frozenset(fenced), 10.0, 11.0)
 
 
 @pytest.mark.parametrize(
