@@ -75,15 +75,20 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
 def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
     """What a workdir holds of a project's data."""
     digest = order.data
-    if digest is None or (not digest and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))):
+    if digest is None or _has_no_data(digest, root):
         return DataThere(settled=True)
-    from .data import DataRecord  # many projects have no data: they do not wait for the import
+    from .data import DataRecord
 
     record = DataRecord(state, root)
     if record.digest == digest:
         return DataThere(settled=True, digest=digest, standing=record.report_standing(record.standing()))
     empty = not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
     return DataThere(settled=False, digest=record.digest, empty=empty)
+
+
+def _has_no_data(digest: str, root: bytes) -> bool:
+    """Whether neither the project nor the workdir has data; many have none, and do not wait for data.py's import."""
+    return not digest and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))
 
 
 class _CodeState(NamedTuple):
@@ -150,9 +155,13 @@ def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChange
     with LockedWorkdir(request.state, order, make=True) as lock:
         try:
             sent = _decode_sent(request.state, order, lock.root, head[:size], chunk_lists)
-            data = None if order.data is None else _plan_data(request.state, order, lock.root, head[size:])
-            if sent is None or (data is None and order.data is not None):
+            if sent is None:
                 return HostChanged(missing=())
+            data = None
+            if order.data is not None and not _has_no_data(order.data, lock.root):
+                data = _plan_data(request.state, order, lock.root, head[size:])
+                if data is None:
+                    return HostChanged(missing=())
             if data and data.decision.conflicts:
                 return HostChanged(missing=(), conflicts=data.decision.conflicts)
             return _apply(request.state, order, lock, sent, data, incoming)
