@@ -1,7 +1,7 @@
 """Wall time and CPU of a sync of 1,000 files to 16 hosts, beside `rsync -a` to all of them at once.
 
-In turn in the same minutes on the lab (root, Linux), medians of ROUNDS: cold (nothing is there), one file changed, and
-unchanged; then both once more over kept connections: ours of `up --keep`, and for rsync OpenSSH masters of its own.
+In turn on the lab (root, Linux), medians of ROUNDS: cold (nothing is there), one file changed, and unchanged; in each
+round both also over kept connections: ours of `up --keep`, and for rsync OpenSSH masters of its own.
 `clusterddp sync` proves a digest of all files on every host; rsync trusts sizes and times. All hosts share this
 machine, so the CPU of both sides together (the command with its children, and each host's whole session) is what tells
 on a busy one. The hosts' folders are in memory: a shared disk on which files were removed a moment ago takes up to
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ from tests.lab import Lab  # noqa: E402 - the lab lives in the project, not in s
 from tests.lab.observe import cpu_ticks  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 AIMS = {"cold": 0.6, "one file": 0.45, "unchanged": 0.4}  # of rsync's time, over kept connections
 WAYS = ("sync", "rsync", "sync, kept", "rsync, kept")
@@ -90,11 +91,11 @@ def measure(rounds: int, count: int, files: int, place: Path) -> dict[str, Times
         ssh = f"ssh -F {lab.folder / 'ssh_config'}"
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
 
-        def ours() -> None:
+        def ours(kept: Mapping[str, str]) -> None:
             argv = [CLUSTERDDP, "sync", "-i", str(lab.inventory)]
             checked([subprocess.Popen(argv, cwd=folder, env={**env, **kept}, **pipes)])  # type: ignore[call-overload]
 
-        def rsync() -> None:
+        def rsync(masters: str) -> None:
             argv = ["rsync", "-a", "--delete", "--exclude=.git", "--exclude=.clusterddp", "-e", f"{ssh} {masters}"]
             argv.append(f"{folder}/")
             checked([subprocess.Popen([*argv, f"{host.name}:by-rsync/"], **pipes) for host in lab.hosts])  # type: ignore[call-overload]
@@ -108,22 +109,22 @@ def measure(rounds: int, count: int, files: int, place: Path) -> dict[str, Times
                 host.small_disk(f"{host.users[0].home}/{name}", "1g")
         found: dict[str, Times] = {way: {name: [] for name in AIMS} for way in WAYS}
 
-        def rounds_of(ways: tuple[str, ...]) -> None:
+        ours({})  # the helper is there from now on
+        with kept_connections(lab.inventory, folder, env) as runtime, own_masters() as masters:
+            rsync(masters)  # makes the masters
+            work = {
+                "sync": partial(ours, {}),
+                "rsync": partial(rsync, ""),
+                "sync, kept": partial(ours, runtime),
+                "rsync, kept": partial(rsync, masters),
+            }
             for number in range(rounds):
-                forget()
-                for name in AIMS:
-                    if name == "one file":
-                        (folder / "pkg0/module0.py").write_text(f"changed = {number}, {ways}\n")
-                    for way, work in zip(ways, (ours, rsync), strict=True):
-                        found[way][name].append(timed(work, lab))
-
-        kept, masters = dict[str, str](), ""
-        ours()  # the helper is there from now on
-        rounds_of(WAYS[:2])
-        with kept_connections(lab.inventory, folder, env) as runtime, own_masters() as arguments:
-            kept, masters = runtime, arguments
-            rsync()  # makes the masters
-            rounds_of(WAYS[2:])
+                for way in WAYS:
+                    forget()
+                    for name in AIMS:
+                        if name == "one file":
+                            (folder / "pkg0/module0.py").write_text(f"changed = {number}, {way!r}\n")
+                        found[way][name].append(timed(work[way], lab))
     return found
 
 
