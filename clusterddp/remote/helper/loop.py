@@ -298,10 +298,10 @@ def run_child(operation: Any, request: Request, state: str, lifeline: int) -> No
 def end_with(lifeline: int) -> int:
     """Have the kernel kill this process when the other end of a pipe is closed; returns the descriptor to keep open.
 
-    A parent-death signal does the same, but only through ctypes, which takes as long to import as many an operation
-    takes in all, and which minimal Pythons lack.
+    The parent-death signal of prctl does the same, but needs ctypes: its import takes as long as many an operation in
+    all, and minimal Pythons lack it.
     """
-    # The signal and its receiver belong to an open file, and this process shares the lifeline's with its parent.
+    # Signal and receiver belong to the open file, which this process shares with its parent: so it is opened anew.
     own = os.open("/proc/self/fd/%d" % lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETSIG, SIGKILL)
