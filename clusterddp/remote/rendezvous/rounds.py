@@ -180,13 +180,10 @@ class Rounds:
         self.next_poll_at = now + self.job.poll
         if self.participants.excludes(self.job.node) or self.newest_round() > self.number:
             return True
-        lost = self.excluded_nodes(self.world)
-        fenced = self.participants.fenced.intersection(self.world.nodes)
-        if lost:
-            self.tell("%s: gone, by run control; the workers start again without it" % self.names_of(lost))
-        elif fenced:
-            self.tell("%s: out of reach, and ends by itself; the workers start again" % self.names_of(fenced))
+        lost, fenced = self.excluded_nodes(self.world), self.participants.fenced.intersection(self.world.nodes)
         if lost or fenced:
+            what = "gone, by run control; the workers start again without it" if lost else "cut off; all workers end"
+            self.tell("%s: %s" % (self.names_of(lost or fenced), what))
             self.raise_round(self.number)
         return bool(lost or fenced)
 

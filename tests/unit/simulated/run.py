@@ -139,7 +139,13 @@ class Simulation:
         if leader is None or leader.supervisor is None:
             return False
         is_enough = self.agents_running() >= leader.supervisor.plan.settings.min_nodes
-        return is_enough and len(leader.supervisor.control.connected) == len(self.hosts) - 1
+        is_connected = len(leader.supervisor.control.connected) == len(self.hosts) - 1
+        return is_enough and is_connected and all(self.has_majority(host) for host in self.hosts)
+
+    def has_majority(self, host: Host) -> bool:
+        """Whether a host knows that it is in contact with a majority; one that is back learns it by a heartbeat."""
+        self.running = host
+        return host.supervisor is not None and host.supervisor.control.in_contact
 
     # What the workers do
 
