@@ -66,7 +66,7 @@ def top(site: Site, reference: str | None = None) -> Top:
 
 
 def diff(site: Site, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, ...] | None]:
-    """Compare the records of two runs, and their code file by file if this project kept both; see ``Cluster.diff``."""
+    """Compare two runs: recorded settings and results, and source files if the project still stores both versions."""
     from clusterddp.runs.difference import differences  # noqa: PLC0415 - only for `runs --diff`
     from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - likewise
 

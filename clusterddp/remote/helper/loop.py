@@ -296,12 +296,12 @@ def run_child(operation: Any, request: Request, state: str, lifeline: int) -> No
 
 
 def end_with(lifeline: int) -> int:
-    """Have the kernel kill this process when the other end of a pipe is closed; returns the descriptor to keep open.
+    """Ask the kernel for SIGKILL when the write end of the pipe ``lifeline`` closes; return the descriptor to keep.
 
-    The parent-death signal of prctl does the same, but needs ctypes: its import takes as long as many an operation in
-    all, and minimal Pythons lack it.
+    prctl's parent-death signal does the same, but needs ctypes: importing it takes as long as a short operation, and
+    minimal Pythons lack it.
     """
-    # Signal and receiver belong to the open file, which this process shares with its parent: so it is opened anew.
+    # The kernel keeps the signal and its receiver with the open file description, which a fork shares: open a new one.
     own = os.open("/proc/self/fd/%d" % lifeline, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETSIG, SIGKILL)

@@ -109,7 +109,7 @@ def read_groups(text: bytes, backend: str = "") -> Tuple[RecordedGroup, ...]:
 
 
 def keep_reached(groups: Sequence[RecordedGroup]) -> Tuple[RecordedGroup, ...]:
-    """Leave out NCCL's operations that are queued behind an unfinished one: a live worker's GPU has not begun them.
+    """Drop a running worker's NCCL operations that are queued behind an unfinished one: the GPU has not begun them.
 
     A call of NCCL returns at once, and the GPU runs one operation after the other. An operation that is still being
     set up says "completed" (its CUDA event was never recorded), but torch has not retired it: it counts as created.

@@ -67,7 +67,7 @@ def ended_traces(request: Request) -> List[Dict[str, Any]]:
 
 
 def worker_traces(spool: Spool, events: Sequence[NodeEvent]) -> List[WorkerTrace]:
-    """What each worker of a node does; of exited workers those of the last start whose exit code is 0."""
+    """Read the collectives of each running worker, and of those of the last start that have exited with code 0."""
     workers = live_workers(events)
     exited = {event.pid: event.exit_code for event in of_kind(events, WORKER_EXITED)}
     ended = [event for event in _last_start(events) if exited.get(event.pid) == 0 and event not in workers]

@@ -36,8 +36,8 @@ class Participants(NamedTuple):
     nodes: Optional[FrozenSet[int]] = None  # the participants; None: all nodes, because nothing has been decided yet
     # nodes whose agents have ended successfully: no round waits for them or starts again because of them
     ended: FrozenSet[int] = frozenset()
-    # nodes that can be reached no more, and whose own fences have told them to end: their round is over, though they
-    # are among ``nodes`` until it is certain that they have ended
+    # unreachable nodes whose own fence has told them to end: their round is over, but they stay among ``nodes`` until
+    # they have certainly ended
     fenced: FrozenSet[int] = frozenset()
     term_at: float = FOREVER  # when the agent is to end its workers, unless a newer message comes (boot clock)
     kill_at: float = FOREVER  # when the agent is to kill itself, unless a newer message comes (boot clock)

@@ -173,7 +173,7 @@ class Rounds:
         return int(self.store.get("round"))
 
     def superseded(self) -> bool:
-        """Whether the workers must be ended because a newer round was opened or run control has excluded a node."""
+        """Whether the workers must be ended: a newer round was opened, or a node was excluded or told to end."""
         now = self.now()
         if self.world is None or now < self.next_poll_at:
             return False

@@ -261,9 +261,13 @@ class StopConditions:
         return Participants(part.epoch, nodes, ended, self._fenced_nodes(), lease.term_at, lease.kill_at)
 
     def _fenced_nodes(self) -> FrozenSet[int]:
-        """The attempt's nodes that have begun to end, as the leader counts: it sees who is out of reach."""
-        control = self.control
-        if not (self.plan.settings.relaunch and control.leading and control.majority and control.in_contact):
+        """Return the unreachable nodes whose own fence has told them to end; empty unless this node leads a majority.
+
+        Only an elastic job's agents need them: run control ends a job of a fixed size as a whole.
+        """
+        control, settings = self.control, self.plan.settings
+        is_fenced = settings.relaunch and settings.elastic
+        if not (is_fenced and control.leading and control.majority and control.in_contact):
             return frozenset()
         lost = self.membership.lost(boot_clock(), self.limits.fenced)
         return frozenset(self._node(member) for member in lost if member in self.plan.members)

@@ -29,7 +29,6 @@ class Assembly:
     def __init__(self, folder: bytes, chunk_lists: Dict[str, List[str]]) -> None:
         self._path, self._chunk_lists = folder, chunk_lists
         self._uses: Dict[str, int] = {}  # content → entries it is still to be moved to
-        self._chunks: Dict[str, List[Chunk]] = {}  # content → its chunks, of those that are wanted
         parent, self._name = os.path.split(folder)
         self._parent = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -53,10 +52,11 @@ class Assembly:
 
     def want(self, entries: Iterable[Entry]) -> None:
         """Request the contents of these files; raises Refused if the chunks of one were not sent with the manifest."""
+        chunks_by_content = {}
         for entry in entries:
             self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
-            self._chunks[entry.content] = self._chunks_of(entry)
-        self._parts.want(self._chunks)
+            chunks_by_content[entry.content] = self._chunks(entry)
+        self._parts.want(chunks_by_content)
         self._parts.remove_old(folder_time(self._folder))
 
     def copy_chunks_of(self, disk: Disk) -> None:
@@ -68,8 +68,7 @@ class Assembly:
     def receive(self, incoming: ChunkStream, check: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
         """Store the chunks that arrive, of files of ``plan``; ``check`` is called before each and raises to abort."""
         self._check_room()
-        files = (entry for entry in plan if entry.kind == FILE)
-        chunks = (chunk for entry in files for chunk in self._chunks.get(entry.content) or self._chunks_of(entry))
+        chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
         try:
             for bundle in incoming.bundles(self._parts, chunks):
                 check()
@@ -107,7 +106,7 @@ class Assembly:
         os.symlink(destination, _TEMPORARY, dir_fd=self._folder)
         os.rename(_TEMPORARY, target, src_dir_fd=self._folder, dst_dir_fd=folder)
 
-    def _chunks_of(self, entry: Entry) -> List[Chunk]:
+    def _chunks(self, entry: Entry) -> List[Chunk]:
         if not is_content(entry.content):
             raise Refused("%r names no content" % entry.content[:80], AGAIN)
         if entry.size <= CHUNK:

@@ -94,11 +94,14 @@ class TransferPeers:
             connection.close()
 
     def start_fetch(self, order: FetchOrder, chunks_of: Callable[[Any], List[Chunk]]) -> None:
-        """Fetch a unit in a thread of its own; ``chunks_of`` returns the chunks of ranges, or raises ValueError."""
+        """Start a thread that fetches the ordered unit; ``take`` returns the result.
+
+        ``chunks_of`` returns the chunks of index ranges, or raises ValueError if there are none.
+        """
         threading.Thread(target=self._fetch_unit, args=(order, chunks_of), daemon=True).start()
 
     def take(self) -> Iterator[Fetched]:
-        """The units fetched since the last call."""
+        """Return the units whose fetch has ended since the last call; call it when ``handle`` is readable."""
         os.read(self.handle, 1 << 10)
         while True:
             try:

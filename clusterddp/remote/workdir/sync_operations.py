@@ -74,11 +74,11 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
 
 def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
     """What a workdir holds of a project's data."""
-    digest = order.data
-    if digest is None or _has_no_data(digest, root):
+    if _is_without_data(order, root):
         return DataThere(settled=True)
     from .data import DataRecord
 
+    digest = order.data or ""
     record = DataRecord(state, root)
     if record.digest == digest:
         return DataThere(settled=True, digest=digest, standing=record.report_standing(record.standing()))
@@ -86,9 +86,9 @@ def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
     return DataThere(settled=False, digest=record.digest, empty=empty)
 
 
-def _has_no_data(digest: str, root: bytes) -> bool:
-    """Whether neither the project nor the workdir has data; many have none, and do not wait for data.py's import."""
-    return not digest and not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD))
+def _is_without_data(order: SyncRequest, root: bytes) -> bool:
+    """Whether a sync handles no data: not asked to, or neither project nor workdir has any; it spares data's import."""
+    return order.data is None or not (order.data or os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD)))
 
 
 class _CodeState(NamedTuple):
@@ -158,7 +158,7 @@ def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChange
             if sent is None:
                 return HostChanged(missing=())
             data = None
-            if order.data is not None and not _has_no_data(order.data, lock.root):
+            if not _is_without_data(order, lock.root):
                 data = _plan_data(request.state, order, lock.root, head[size:])
                 if data is None:
                     return HostChanged(missing=())

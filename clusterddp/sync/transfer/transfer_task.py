@@ -50,6 +50,6 @@ class TransferTask(Protocol):
 
 
 def arguments(job: TransferTask, uploads: Uploads, *, spread: bool) -> dict[str, Any]:
-    """The operation's arguments with what is sent; with ``spread`` chunks come from other hosts too."""
+    """Return the operation's arguments, with the sizes of what is sent; ``spread``: other hosts send chunks too."""
     sizes = uploads.sizes(job.manifest_part)
     return to_fields(job.order._replace(manifest=sizes.manifest, chunk_lists=sizes.chunk_lists, spread=spread))

@@ -94,9 +94,10 @@ def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begi
         ({"majority": False}, {}, set()),
         ({"in_contact": False}, {}, set()),
         ({}, {"relaunch": 0}, set()),
+        ({}, {"elastic": False}, set()),
         ({}, {"members": (0, 1)}, set()),
     ],
-    ids=["leader", "follower", "no majority", "no contact", "no fence", "of no attempt"],
+    ids=["leader", "follower", "no majority", "no contact", "no fence", "fixed size", "of no attempt"],
 )
 def test_the_leaders_agent_learns_which_nodes_have_been_told_to_end_by_their_fence(
     control: dict[str, bool], changes: dict[str, Any], fenced: set[int]
