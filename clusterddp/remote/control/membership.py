@@ -141,6 +141,11 @@ class Membership:
         return bool(self.left - {self.member}) and len(lost) == len(self.names) - 1
 
     @property
+    def may_decide(self) -> bool:
+        """Whether this node may decide for the run: it leads a majority, and has proved contact with one just now."""
+        return self.control.leading and self.control.majority and self.control.in_contact
+
+    @property
     def operator_age(self) -> float:
         """Seconds since an operator was last in contact with the run."""
         return max(0.0, boot_clock() - self.operator_seen)
@@ -341,7 +346,7 @@ class Membership:
         A leader without a majority changes nothing where other nodes may begin another attempt, nor where it misses the
         store's host, because the nodes that reach the store continue.
         """
-        if self.by_majority and not (self.control.majority and self.control.in_contact):
+        if self.by_majority and not self.may_decide:
             return False
         ended_or_ending = self.ended_statuses(self.attempt)
         failed = {member for member, status in ended_or_ending.items() if status.code}

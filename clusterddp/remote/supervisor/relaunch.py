@@ -124,7 +124,7 @@ class Relaunching:
             self._limit_wait(node, now, lost)
             return ""
         self.ended_since = self.ended_since or now
-        if not (self.control.majority and self.control.in_contact):
+        if not self.membership.may_decide:
             given_up = self._alone() > ALONE_TIMEOUT
             return (following.reason or NO_MAJORITY if not following.members else NO_MAJORITY) if given_up else ""
         if not following.members:
@@ -145,7 +145,7 @@ class Relaunching:
         decided = decision is not None and decision.attempt > plan.attempt
         if decided or not may_follow(plan, node.shutdown.order):
             return
-        if self.control.leading and self.control.majority and self.control.in_contact:
+        if self.membership.may_decide:
             following = self._following(node, self._lost())
             if following:
                 reason = NO_MAJORITY if following.members else following.reason

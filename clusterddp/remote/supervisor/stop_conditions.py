@@ -265,9 +265,8 @@ class StopConditions:
 
         Only an elastic job's agents need them: run control ends a job of a fixed size as a whole.
         """
-        control, settings = self.control, self.plan.settings
-        is_fenced = settings.relaunch and settings.elastic
-        if not (is_fenced and control.leading and control.majority and control.in_contact):
+        settings = self.plan.settings
+        if not (settings.relaunch and settings.elastic and self.membership.may_decide):
             return frozenset()
         lost = self.membership.lost(boot_clock(), self.limits.fenced)
         return frozenset(self._node(member) for member in lost if member in self.plan.members)

@@ -129,6 +129,22 @@ def test_who_leads_next_says_it_with_a_greater_epoch(run: Run) -> None:
     run.until(lambda: members[1].epoch == members[2].epoch > last)
 
 
+def test_only_the_leader_of_a_majority_with_which_contact_is_proved_may_decide(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [run.member(index) for index in range(3)]
+    run.until(lambda: members[0].may_decide)
+    assert not any(member.may_decide for member in members[1:])
+    with monkeypatch.context() as later:  # connected still, but not heard for longer than contact is valid
+        later.setattr(leader, "CONTACT_VALID", 0.0)
+        assert not members[0].may_decide
+    run.loses(1)
+    run.loses(2)
+    run.until(lambda: not members[0].control.majority)
+    assert members[0].control.leading
+    assert not members[0].may_decide
+
+
 def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew(run: Run) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:

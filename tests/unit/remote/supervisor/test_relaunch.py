@@ -18,10 +18,10 @@ from tests.unit.remote.supervisor.test_next_attempt import ended, plan
 def decisions(statuses: dict[int, NodeStatus], **changed: Any) -> list[AttemptDecision]:
     """What the leader, node 0 of three, decides; ``changed``: what of run control is otherwise than there."""
     made: list[AttemptDecision] = []
-    control: dict[str, Any] = {"leading": True, "majority": True, "in_contact": True, "connected": {1, 2}}
+    control: dict[str, Any] = {"connected": {1, 2}, "in_contact": True}
     membership: dict[str, Any] = {
         "statuses": statuses, "decision": None, "left": set(), "concluded": set(), "decide": made.append,
-        "lost": lambda _now, _limit: [], "behind": lambda _now, _limit: [],
+        "lost": lambda _now, _limit: [], "behind": lambda _now, _limit: [], "may_decide": True,
     }  # fmt: skip
     for values in (control, membership):
         values.update({name: value for name, value in changed.items() if name in values})
@@ -47,13 +47,11 @@ def test_an_attempt_that_ended_well_is_the_last_and_has_no_reason_against_it() -
 @pytest.mark.parametrize(
     "changed",
     [
-        {"leading": False},
-        {"majority": False},
-        {"in_contact": False},
+        {"may_decide": False},
         {"decision": AttemptDecision(2, (0, 1, 2), 0, 29400)},
         {"order": SimpleNamespace(attempt=None)},
     ],
-    ids=["no leader", "no majority", "no contact", "decided already", "the run is stopped"],
+    ids=["no leader of a majority", "decided already", "the run is stopped"],
 )
 def test_it_decides_nothing_that_is_not_its_to_decide(changed: dict[str, Any]) -> None:
     assert decisions(ALL_FAILED, **changed) == []

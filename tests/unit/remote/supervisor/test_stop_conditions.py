@@ -87,26 +87,23 @@ def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begi
 
 
 @pytest.mark.parametrize(
-    ("control", "changes", "fenced"),
+    ("may_decide", "changes", "fenced"),
     [
-        ({}, {}, {2}),
-        ({"leading": False}, {}, set()),
-        ({"majority": False}, {}, set()),
-        ({"in_contact": False}, {}, set()),
-        ({}, {"relaunch": 0}, set()),
-        ({}, {"elastic": False}, set()),
-        ({}, {"members": (0, 1)}, set()),
+        (True, {}, {2}),
+        (False, {}, set()),
+        (True, {"relaunch": 0}, set()),
+        (True, {"elastic": False}, set()),
+        (True, {"members": (0, 1)}, set()),
     ],
-    ids=["leader", "follower", "no majority", "no contact", "no fence", "fixed size", "of no attempt"],
+    ids=["leader", "not the leader of a majority", "no fence", "fixed size", "of no attempt"],
 )
 def test_the_leaders_agent_learns_which_nodes_have_been_told_to_end_by_their_fence(
-    control: dict[str, bool], changes: dict[str, Any], fenced: set[int]
+    *, may_decide: bool, changes: dict[str, Any], fenced: set[int]
 ) -> None:
     one = conditions(None, **changes)
-    one.control = SimpleNamespace(**{"leading": True, "majority": True, "in_contact": True, **control})  # type: ignore[assignment]
     part = TakingPart(1, 3, (0, 1, 2), ())
     lost = {LIMITS_RELAUNCH.fenced: [2], LIMITS_RELAUNCH.lost: []}
-    vars(one.membership).update(participants=part, lost=lambda _, limit: lost[limit])
+    vars(one.membership).update(participants=part, lost=lambda _, limit: lost[limit], may_decide=may_decide)
     said = one.participants(Lease(10.0, 11.0, 0))
     assert said == Participants(3, frozenset({0, 1, 2}), frozenset(), frozenset(fenced), 10.0, 11.0)
 
