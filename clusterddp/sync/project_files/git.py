@@ -7,10 +7,13 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.errors import SyncError
 from clusterddp.sync.project_files.gitignore import unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.
@@ -20,10 +23,11 @@ _MAX_CONFIG = 1 << 20  # bytes of a repository's configuration that are read
 
 
 class FileList(NamedTuple):
-    """The lstat of the files below a folder, and the names of those that git tracks."""
+    """The lstat of the files below a folder, the names of those that git tracks, and the repositories inside."""
 
     files: dict[bytes, os.stat_result]
     tracked: set[bytes]
+    repositories: list[bytes]  # their folders, those of submodules too
 
 
 def list_files(root: bytes) -> FileList | None:
@@ -35,7 +39,7 @@ def list_files(root: bytes) -> FileList | None:
     is_top = os.path.lexists(os.path.join(root, b".git"))
     if not is_top and not _is_in_outer_repository(root):
         return None
-    listed = FileList({}, set())
+    listed = FileList({}, set(), [])
     _list_repository(root, b"", listed)
     return listed
 
@@ -56,14 +60,26 @@ def list_untracked(root: bytes) -> list[bytes]:
     return result.stdout.split(b"\0")[:-1] if result.returncode == 0 else []
 
 
-def commit_and_dirty(root: bytes) -> dict[str, str | bool | None]:
-    """Return ``commit`` (None before the first) and ``dirty``: there are changes, or git fails."""
+def commit_and_dirty(root: bytes, repositories: Iterable[bytes] = ()) -> dict[str, str | bool | None]:
+    """Return ``commit`` (None before the first) and ``dirty``: there are changes, or git fails.
+
+    ``repositories`` are the folders of those inside, submodules too, whose changes count as well.
+    """
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
-    changes = _git(
-        root, *_no_filter_options(root), "status", "--porcelain", "-z", "--untracked-files=normal", "--", "."
-    )
     commit = head.stdout.decode().strip() if head.returncode == 0 else None
-    return {"commit": commit, "dirty": bool(changes.stdout or changes.returncode)}
+    folders = [root, *(os.path.join(root, folder) for folder in repositories)]
+    return {"commit": commit, "dirty": any(map(_is_dirty, folders))}
+
+
+def _is_dirty(root: bytes) -> bool:
+    """Whether a repository has changes, those inside submodules left out, or git fails.
+
+    Git would look into a submodule by the submodule's own configuration, whose filters are disabled only where git
+    is started in it.
+    """
+    options = ("--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty")
+    changes = _git(root, *_no_filter_options(root), "status", *options, "--", ".")
+    return bool(changes.stdout or changes.returncode)
 
 
 def _no_filter_options(root: bytes) -> list[str]:
@@ -123,6 +139,7 @@ def _list_repository(root: bytes, folder: bytes, listed: FileList) -> None:
             if tag != _UNTRACKED:
                 listed.tracked.add(path)
         elif os.path.lexists(os.path.join(root, path, b".git")):
+            listed.repositories.append(path)
             _list_repository(root, path, listed)
 
 
@@ -131,6 +148,8 @@ def _git(folder: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     # With GIT_DIR or GIT_INDEX_FILE, as set in a git hook, git would answer for another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
+    # What a partial clone lacks is not fetched: the repository's own configuration names the program that would do it.
+    environment["GIT_ALLOW_PROTOCOL"] = "none"
     try:
         return subprocess.run(
             ["git", *_SAFE_OPTIONS, *arguments],

@@ -143,7 +143,7 @@ def scan(project: Project, limit: int | None = None) -> Tree:
         data_manifest=data_manifest,
         data_digest=digest_of(data_manifest) if data else "",
         skipped=tuple(skipped),
-        git=None if listed is None else git.commit_and_dirty(root),
+        git=None if listed is None else git.commit_and_dirty(root, listed.repositories),
         ignored=() if listed is None else ignored_data(root),
         chunks=chunks,
         history=ManifestHistory(folder=project.folder / FOLDER),

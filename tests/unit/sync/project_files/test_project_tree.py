@@ -249,6 +249,46 @@ def test_a_repository_from_an_archive_starts_none_of_its_programs(tmp_path: Path
     assert mark.exists()
 
 
+def test_a_submodule_from_an_archive_starts_none_of_its_programs(tmp_path: Path) -> None:
+    root, mark = tmp_path / "p", tmp_path / "ran"
+    write(root, **{"a.py": "1", "sub/.gitattributes": "*.py filter=evil\n", "sub/b.py": "1"})
+    for folder in (root / "sub", root):
+        git(folder, "init")
+        git(folder, "add", ".")
+        git(folder, "commit", "-m", "x")
+    git(root / "sub", "config", "filter.evil.clean", f"touch {mark}; cat")
+    assert tree_of(root).git["dirty"] is False  # type: ignore[index]
+    write(root, **{"sub/b.py": "2"})
+    assert tree_of(root).git["dirty"] is True  # type: ignore[index]
+    assert not mark.exists()
+    git(root, "status")
+    assert mark.exists()
+
+
+def test_what_a_partial_clone_from_an_archive_lacks_is_not_fetched_by_its_program(tmp_path: Path) -> None:
+    root, mark = tmp_path / "p", tmp_path / "ran"
+    write(root, **{"a.py": "1"})
+    git(root, "init")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "x")
+    listed = subprocess.run(["git", "rev-parse", "HEAD^{tree}"], cwd=root, check=True, capture_output=True, text=True)
+    tree = listed.stdout.strip()
+    (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    config = {
+        "core.repositoryFormatVersion": "1",
+        "core.sshCommand": f"touch {mark}; false",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": "ssh://x/y",
+    }
+    for key, value in config.items():
+        git(root, "config", key, value)
+    assert tree_of(root).git["dirty"] is True  # type: ignore[index]
+    assert not mark.exists()
+    subprocess.run(["git", "status"], cwd=root, check=False, capture_output=True)
+    assert mark.exists()
+
+
 def test_filters_of_the_user_still_tell_what_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / "repository"
