@@ -170,7 +170,7 @@ class Host:
             for piece in pieces(chunks):
                 while credit <= 0 or not exchange.frames.empty():
                     frame = self._next_frame(exchange, deadline)
-                    credit += frame.header.get("n", 0)
+                    credit += frame.header["n"] if frame.kind == "credit" else 0
                     if self._add_to_result(exchange, frame, result):  # the host needs no more data: an early result
                         return result.value()
                 exchange.offered += len(piece)
@@ -209,7 +209,7 @@ class Host:
                     return
                 self._grant(exchange, frame)
                 if outgoing and frame.kind == "credit":
-                    outgoing.grant(frame.header.get("n", 0))
+                    outgoing.grant(frame.header["n"])
                 if frame.kind == "end":
                     result.add(frame.body)
                     yield Frame(frame.header, result.checked())

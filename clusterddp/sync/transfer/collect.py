@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from clusterddp.errors import ClusterddpError, RunError, SyncError
 from clusterddp.hosts import fanout
-from clusterddp.remote.shared.workdir.manifest import FILE, parents
+from clusterddp.remote.shared.workdir.manifest import FILE, on_disk, paths_above_others
 from clusterddp.sync.transfer.fetch import ChunkLocation, Listing, chunk_locations, fetch_chunks, list_host
 from clusterddp.sync.transfer.local_files import OTHER, SAME, LocalFolder
 
@@ -173,10 +173,10 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
     for host, listing in found.items():
         for entry in listing.entries:
             versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
-    folders = {folder for path in versions for folder in parents(path)}
+    folders = paths_above_others(map(on_disk, versions))
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
     for path, by_entry in versions.items():
-        separate = len(by_entry) > 1 or path in folders
+        separate = len(by_entry) > 1 or on_disk(path) in folders
         if separate:
             tally.differing.add(path)
         for entry, hosts in by_entry.items():

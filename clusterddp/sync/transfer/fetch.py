@@ -48,6 +48,8 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
     found = ask(host, "pull_list", order, PullList, timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
     with reading_answer(host.name):
         entries = checked_together([_checked_entry(values) for values in found.entries])
+        if not found.folder and (len(entries) > 1 or any("/" in entry.path for entry in entries)):
+            raise ValueError("a single file is several, or lies in a folder")  # renamed, a link in it might lead out
         return Listing(
             exists=found.there,
             folder=found.folder,

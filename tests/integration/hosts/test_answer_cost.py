@@ -117,6 +117,9 @@ REFUSED = {
     "patient frames of one byte": Sent(answer=ONE_BYTE, times=2_000_000, patience=1000),
     "files of a pull": listed(FILE),
     "links of a pull": listed(b'["a","link",false,0,"b"],'),
+    "a pull of a path of a thousand folders": replace(
+        listed(b'["' + b"a/" * 20_000 + b'b","file",false,1,"' + b"0" * 64 + b'"],'), times=1
+    ),
     "a pull of more files": large(
         b'["out/sample.png","file",false,1,"' + b"0" * 64 + b'"],', 25, b"[", b"0]", asked="pull"
     ),

@@ -70,6 +70,13 @@ def test_frames_that_nobody_asked_for_are_passed_over() -> None:
         assert host.call("facts", timeout=20) == 5
 
 
+@pytest.mark.parametrize("told", ["many", 10**12, None])
+def test_data_grants_nothing_whatever_is_written_in_its_header(told: Any) -> None:
+    answer = encode({"id": 1, "kind": "data", "n": told}) + encode({"id": 1, "kind": "end"}, b"5")
+    with hostile(answer) as host:
+        assert host.upload("sync_apply", {}, [b"x" * MAX_BODY] * (CREDIT // MAX_BODY + 2), timeout=20) == 5
+
+
 def read_late(host: Host) -> None:
     """Ask for a stream, and read on only when the host's bytes are read to their end; that may be before the first."""
     stream = host.stream("tail")

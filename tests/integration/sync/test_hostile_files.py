@@ -69,6 +69,9 @@ def entries(*values: Any) -> Any:
         answer(entries=[["a", "file", False, CHUNK + 1, TWO]], chunks=[[]]),
         entries(["a", "file", False, 1, X], ["a", "file", False, 1, X]),
         entries(["a", "file", False, 1, X], ["a/b", "file", False, 1, X]),
+        answer(folder=False, entries=[["a/b/m.pt", "link", False, 0, "../../x"]]),  # renamed to m.pt it would lead out
+        answer(folder=False, entries=[["a", "file", False, 1, X], ["b", "file", False, 1, X]]),
+        entries(["a/" * 2048 + "b", "file", False, 1, X]),
         answer(entries=7), answer(entries=[7]), answer(skipped=[["a"]]), answer(others=7), answer(chunks=7),
         [],
     ],

@@ -22,6 +22,7 @@ RACY_INTERVAL = (
 )  # ns: a file changed this shortly before hashing may have changed again in the same clock tick
 
 _OURS = ".clusterddp"  # prefix of our own names at the top level
+_MAX_PATH = 4095  # bytes that Linux takes as a path
 
 Stats = List[int]
 Hashes = Dict[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks
@@ -102,10 +103,9 @@ def checked_together(entries: List[Entry]) -> List[Entry]:
 
 def check_together(paths: List[bytes]) -> None:
     """Like ``checked_together``, from encoded paths alone."""
-    once = set(paths)
-    if len(once) != len(paths):
+    if len(set(paths)) != len(paths):
         raise BadManifest("a path stands twice in the manifest")
-    for folder in folders_above(paths) & once:
+    for folder in paths_above_others(paths):
         raise BadManifest("%r is a file and a folder" % as_text(folder))
 
 
@@ -134,7 +134,8 @@ def checked_path(path: str) -> str:
     parts = path.split("/")
     if "" in parts or "." in parts or ".." in parts or "\0" in path or path.startswith(_OURS):
         raise BadManifest("the path %r may not be synced" % path)
-    on_disk(path)
+    if len(on_disk(path)) > _MAX_PATH:
+        raise BadManifest("the path %r… is longer than %d bytes" % (path[:80], _MAX_PATH))
     return path
 
 
@@ -167,6 +168,12 @@ def folders_above(paths: Iterable[bytes]) -> Set[bytes]:
         found |= new
         new = {path.rpartition(b"/")[0] for path in new} - found
     return found - {b""}
+
+
+def paths_above_others(paths: Iterable[bytes]) -> Set[bytes]:
+    """Return those of the paths that are folders above others of them; in about the memory of the paths themselves."""
+    ordered = sorted(path + b"/" for path in set(paths))  # what is below a folder follows it at once
+    return {path[:-1] for path, following in zip(ordered, ordered[1:]) if following.startswith(path)}  # noqa: RUF007 - Python 3.8
 
 
 def stats_of(info: os.stat_result) -> Stats:
