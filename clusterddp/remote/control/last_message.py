@@ -30,7 +30,9 @@ def answer(listener: socket.socket, secret: Secret, seconds: float) -> None:
             if key.fileobj is listener:
                 _accept(listener, secret, selector, open_links)
                 continue
-            link = open_links[key.data]
+            link = open_links.get(key.data)
+            if link is None:  # closed a moment ago to make room
+                continue
             finished, answered = _read_and_answer(link)
             if answered:
                 deadline = min(deadline, boot_clock() + FURTHER_ANSWERS_TIME)

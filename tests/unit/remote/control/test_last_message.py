@@ -67,6 +67,18 @@ def test_who_knows_the_key_hears_that_the_part_has_ended(node: tuple[str, int]) 
         link.check_ended(answer)
 
 
+def test_a_stranger_who_is_dropped_as_he_speaks_ends_nothing(
+    node: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for one, each is dropped for the next, and what it has sent is ready to be read at that moment."""
+    monkeypatch.setattr(last_message, "MAX_CONNECTIONS", 1)
+    with contextlib.ExitStack() as opened:
+        for _ in range(50):
+            stranger = opened.enter_context(socket.create_connection(node))
+            stranger.sendall(b"x")
+        test_who_knows_the_key_hears_that_the_part_has_ended(node)
+
+
 @pytest.mark.parametrize(
     ("ours", "target"),
     [(secret(2, key=b"x" * 32), 0), (secret(2, run="other"), 0), (secret(2), 1), (secret(0), 0)],
