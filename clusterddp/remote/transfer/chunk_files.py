@@ -36,7 +36,7 @@ class Assembly:
         except OSError as error:
             os.close(self._parent)
             if isinstance(error, NotOursError):
-                message = "%s belongs to another user" % os.fsdecode(folder)
+                message = "%s belongs to another user" % os.fsdecode(os.path.join(os.path.realpath(parent), self._name))
                 raise Refused(message, "remove it, or have its owner do so") from None
             raise OSError(error.errno, error.strerror, folder) from error
         self._parts = Parts(self._folder)

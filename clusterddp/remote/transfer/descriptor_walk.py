@@ -17,11 +17,30 @@ _FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderTree:
-    """Changes in the folders below ``root``; the last folder used stays open."""
+    """Changes in the folders below ``root``, a path without links; the root and the last folder used stay open."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
+        self._root_handle: Optional[int] = None
         self._open: Optional[Tuple[str, int]] = None
+
+    def open_root(self) -> int:
+        """Open the root, once, and return its descriptor; raises Refused if a link is on the way by now."""
+        if self._root_handle is None:
+            try:
+                self._root_handle, _ = open_folder(os.fsdecode(self._root), alone=False, links=0)
+            except OSError as error:
+                if error.errno in (0, errno.ELOOP):
+                    raise refusal_of_replaced(self._root) from None
+                raise
+        return self._root_handle
+
+    def close(self) -> None:
+        """Close the root and the open folder."""
+        self.close_folder()
+        if self._root_handle is not None:
+            os.close(self._root_handle)
+            self._root_handle = None
 
     def locate(self, path: str) -> Tuple[int, bytes]:
         """A descriptor of the folder above a path of the manifest, and the path's last name; raises Refused."""
@@ -39,7 +58,7 @@ class FolderTree:
 
     def _open_folder(self, folder: str) -> int:
         """Open a folder below the root, following no link; raises Refused if one is on the way."""
-        handle = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.dup(self.open_root())
         for name in folder.split("/") if folder else ():
             parent = handle
             try:
@@ -180,7 +199,7 @@ def _open_deepest_existing(path: bytes) -> Tuple[int, List[bytes]]:
             handle, _ = open_folder(os.fsdecode(path), alone=False)
         except FileNotFoundError:
             path, name = os.path.split(path)
-            missing.insert(0, name)
+            missing[:0] = [name] if name else []  # a slash at the end names nothing
         except OSError as error:
             raise _as_refusal(error) from error
         else:
@@ -219,6 +238,7 @@ def _as_refusal(error: OSError) -> Exception:
     return Refused("%s %s" % (error.filename, error.strerror), "remove it, or have its owner do so")
 
 
-def refusal_of_replaced(root: bytes, path: str) -> Refused:
-    """The refusal for a path that was replaced while it was synced."""
-    return Refused("%s was replaced during the sync" % os.path.join(as_text(root), path), "sync again")
+def refusal_of_replaced(root: bytes, path: str = "") -> Refused:
+    """The refusal for a path below ``root``, or the root itself, that was replaced while it was synced."""
+    shown = os.path.join(as_text(root), path) if path else as_text(root)
+    return Refused("%s was replaced during the sync" % shown, "sync again")

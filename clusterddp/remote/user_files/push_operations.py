@@ -23,7 +23,7 @@ from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, home_folder
 from ..transfer.chunk_files import Assembly
 from ..transfer.chunk_source import chunk_stream
-from ..transfer.descriptor_walk import real_folder
+from ..transfer.descriptor_walk import open_or_make, real_folder
 from ..transfer.stream_head import read_entries
 from ..workdir.case_folding import refuse_folded
 from ..workdir.links import make_links
@@ -46,7 +46,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     entries, chunk_lists = read_entries(Incoming(request.read), order.manifest, order.chunk_lists, order.digest)
     if order.links and not order.dest.startswith(("/", "~/")):
         workdir = workdir_path(order.workdir, state)
-        os.makedirs(workdir, exist_ok=True)
+        os.close(open_or_make(workdir))
         make_links(workdir, order.links)
     root = dest_path(order.workdir, order.dest, state)
     record = PushRecord(state, root)
@@ -79,7 +79,7 @@ def push_apply(request: Request) -> Dict[str, Any]:
     entries, chunk_lists = read_entries(incoming, order.manifest, order.chunk_lists, order.digest)
     root = dest_path(order.workdir, order.dest, state)
     try:
-        os.makedirs(root, exist_ok=True)
+        os.close(open_or_make(root))
         with _push_lock(root):
             return to_fields(_put_in_place(state, order, root, entries, chunk_lists, incoming))
     except OSError as error:
@@ -99,7 +99,7 @@ def _put_in_place(
     record.choose(entries, overwrite=order.overwrite)
     update = WorkdirUpdate(record, entries)
     _refuse_conflicts(state, order, root, entries, update)
-    parts = Assembly(os.path.join(root, PARTS), chunk_lists)
+    parts = Assembly(os.path.join(update.open_root(), PARTS), chunk_lists)
     try:
         missing = update.stage(parts, incoming)
         if missing:
@@ -107,6 +107,7 @@ def _put_in_place(
         update.commit()
     finally:
         parts.close()
+        update.close()
     record.complete(entries, chunk_lists)
     return Pushed(update.sent)
 

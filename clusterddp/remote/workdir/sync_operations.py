@@ -226,7 +226,7 @@ def _apply(
         folder.refuse_live()
     update.check()
     record.begin(order.digest, sent.manifest)
-    parts = Assembly(os.path.join(target, LIVE_FOLDER, PARTS), sent.chunk_lists)
+    parts = Assembly(os.path.join(update.open_root(), LIVE_FOLDER, PARTS), sent.chunk_lists)
     try:
         missing = update.stage(parts, incoming, _all_entries(sent.manifest, plan, data))
         if missing:
@@ -234,6 +234,7 @@ def _apply(
         update.commit()
     finally:
         parts.close()
+        update.close()
     # Files read, known or written since the beginning, and not changed since, are not read once more.
     ended = time.time_ns()
     known = files_to_prove(began, ended)

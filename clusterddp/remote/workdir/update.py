@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Opti
 
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
-from ..transfer.descriptor_walk import FolderTree
+from ..transfer.descriptor_walk import FolderTree, path_of
 
 T = TypeVar("T")
 KEPT_SUFFIX = b".clusterddp-kept-"  # with a number behind it: ends the name of a kept file
@@ -37,7 +37,7 @@ class Record(Protocol):
 
 
 class WorkdirUpdate:
-    """The update of one folder to a manifest: call ``check``, ``stage``, ``commit``, in this order.
+    """The update of one folder to a manifest: call ``check``, ``open_root``, ``stage``, ``commit``, ``close`` in turn.
 
     Entries of ``record`` that are not in ``plan`` are removed. ``plan`` is the manifest, or with ``earlier`` only its
     new entries; then of the record's entries only those in ``earlier`` are inspected, and the others stay.
@@ -106,6 +106,15 @@ class WorkdirUpdate:
                     "remove the link, or keep that folder out of the sync (.gitignore)",
                 )
 
+    def open_root(self) -> bytes:
+        """Open the folder that is changed, and return a path to it, whatever is put in its place; raises Refused."""
+        self.disk.root = path_of(self._tree.open_root())
+        return self.disk.root
+
+    def close(self) -> None:
+        """Close the folder."""
+        self._tree.close()
+
     def stage(self, parts: "Assembly", incoming: "ChunkStream", entries: Optional[Iterable[Entry]] = None) -> List[str]:
         """Assemble the contents that are needed; returns the paths whose content was not sent.
 
@@ -146,7 +155,7 @@ class WorkdirUpdate:
         try:
             change(what)
         except OSError as error:
-            error.filename2 = self.disk.full(path)
+            error.filename2 = os.path.join(self._record.root, on_disk(path))
             raise
 
     def _read_present(self, paths: Iterable[str]) -> Iterator[Tuple[str, Optional[Entry]]]:
@@ -171,7 +180,7 @@ class WorkdirUpdate:
 
     def _read_again(self, path: str) -> Optional[Entry]:
         """The entry at ``path`` right now: contents take time to arrive, and people edit files meanwhile."""
-        self._present[path] = Disk(self._record.root).entry(path)
+        self._present[path] = Disk(self.disk.root).entry(path)
         return self._present[path]
 
     def _remove(self, path: str) -> None:

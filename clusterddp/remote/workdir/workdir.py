@@ -8,7 +8,7 @@ from ..shared.workdir.manifest import as_text, on_disk
 from ..shared.workdir.sync_records import SyncRequest
 from ..shared.workdir.workdir_names import is_name, is_named, named_workdir
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
-from ..transfer.descriptor_walk import real_folder
+from ..transfer.descriptor_walk import open_or_make, real_folder
 from .folder_lock import FolderLock, folder_id
 from .live_runs import LiveRun, live_runs
 from .sync_record import SyncRecord
@@ -68,7 +68,7 @@ class LockedWorkdir:
         root = self._lock.root
         try:
             if self._make:
-                os.makedirs(root, exist_ok=True)
+                os.close(open_or_make(root))
             if os.path.isdir(root) and (not self._inspected or folder_id(root)):
                 self._lock.__enter__()
         except OSError as error:

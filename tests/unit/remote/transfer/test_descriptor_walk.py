@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.remote.system.bootstrap import Refused
-from clusterddp.remote.transfer.descriptor_walk import FolderTree, open_or_make, path_of
+from clusterddp.remote.transfer.descriptor_walk import FolderTree, open_or_make, path_of, real_folder
 from clusterddp.remote.workdir.folder_lock import LIVE_FOLDER, FolderLock, make_live_folder
 from clusterddp.remote.workdir.links import make_links
 
@@ -190,3 +190,9 @@ def test_no_pipe_in_our_dotted_folder_is_waited_for(tmp_path: Path, name: str) -
     os.mkfifo(place / name)
     words = [sys.executable, "-c", READ, str(tmp_path / "state"), str(place.parent), "0" * 64]
     subprocess.run(words, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["there", "new", "new/below"])
+def test_a_slash_at_the_end_of_a_folder_means_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    assert real_folder(os.fsencode(f"{tmp_path}/{name}/")) == os.fsencode(tmp_path / name)
