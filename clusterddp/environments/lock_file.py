@@ -19,11 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from clusterddp.errors import LockError
 from clusterddp.text.printable import one_line
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from clusterddp.text.toml_text import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +110,7 @@ def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
     if lock.kind == "requirements":
         refuse_unpinned(lock, lock.path)
     try:
-        pylock = Pylock.from_dict(tomllib.loads(_as_pylock(lock, kind)))
+        pylock = Pylock.from_dict(parse_toml(_as_pylock(lock, kind)))
         selected = list(
             pylock.select(
                 environment=kind.environment,  # type: ignore[arg-type]
@@ -122,7 +118,7 @@ def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
                 extras=lock.extras if lock.kind == "pylock" else (),
             )
         )
-    except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError) as error:
+    except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(lock.written, f"{one_line(str(error))} (for {kind})") from None
     return [_locked_package(lock, kind, package, source) for package, source in selected]
 

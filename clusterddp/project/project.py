@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import re
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,7 @@ from clusterddp.project.project_folder import FOLDER
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.record import parse_record, to_fields
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from clusterddp.text.toml_text import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -330,8 +325,8 @@ def _read_options(path: Path) -> Mapping[str, Any]:
     if "clusterddp" not in text:
         return {}
     try:
-        table = tomllib.loads(text).get("tool", {}).get("clusterddp", {})
-    except tomllib.TOMLDecodeError as error:
+        table = parse_toml(text).get("tool", {}).get("clusterddp", {})
+    except ValueError as error:
         raise UsageError(f"{path}: {error}", remedy="correct the file") from error
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.clusterddp is not a table", remedy="write it as [tool.clusterddp]")
