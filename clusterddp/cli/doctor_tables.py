@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.model import worst
 from clusterddp.cli.command_lines import complete_commands
 from clusterddp.cli.tables import Table, escape, line, show
-from clusterddp.facts.dials import BLACK_HOLE
+from clusterddp.remote.shared.probes.network_records import BLACK_HOLE
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
 from clusterddp.text.printable import one_line

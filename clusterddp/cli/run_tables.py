@@ -11,7 +11,7 @@ from clusterddp.cli.tables import Table, escape, is_piped, line, show, time_text
 from clusterddp.remote.shared.processes.worker_stacks import group_stacks
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.remote.shared.text.short_duration import short_duration
+from clusterddp.remote.shared.text.short_duration import ago, short_duration
 from clusterddp.runs.difference import code_of, describe_code, environment_of
 from clusterddp.runs.run_folders import describe_workdirs, workdir_label
 from clusterddp.runs.view.run_status import UNREACHABLE
@@ -145,10 +145,10 @@ def _print_hosts(details: HostDetails, *, live: bool) -> None:
     table = Table("host", "state", "ranks", "processes", "last output")
     for host in details.hosts:
         ranks = ",".join(map(str, host.ranks))
-        printed = _ago(time.time() - host.last_output) if live and host.last_output else time_text(host.last_output)
+        printed = ago(time.time() - host.last_output) if live and host.last_output else time_text(host.last_output)
         state = _state_markup(host.state)
         if host.heard:
-            state += escape(f" ({host.heard.state} {_ago(host.heard.seconds_ago)}, says {host.heard.by})")
+            state += escape(f" ({host.heard.state} {ago(host.heard.seconds_ago)}, says {host.heard.by})")
         table.add(escape(host.name), state, ranks, str(len(host.pids)), printed)
     for host in details.spares:
         table.add(escape(host.name), escape(f"spare, {host.state}"), "", "", "")
@@ -173,11 +173,6 @@ def _state_markup(state: str) -> str:
     """Return a run's or host's state as markup in its colour."""
     style = _STATE_STYLES.get(state)
     return f"[{style}]{state}[/]" if style else escape(state)
-
-
-def _ago(seconds: float) -> str:
-    """Return ``now``, ``4 s ago``, ``12 min ago``."""
-    return f"{short_duration(seconds)} ago" if seconds >= 1 else "now"
 
 
 def print_diff(a: str, b: str, differences: Sequence[Difference], files: Sequence[FileDiff]) -> None:

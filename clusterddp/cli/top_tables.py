@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.cli.tables import Table, drawn, escape
 from clusterddp.remote.shared.collectives.lateness import ALWAYS, IN_TURN
 from clusterddp.remote.shared.text.counted import counted
-from clusterddp.remote.shared.text.short_duration import short_duration
+from clusterddp.remote.shared.text.short_duration import ago
 from clusterddp.text.units import human_duration, human_size
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _ranks(look: TopLook) -> Table:
         pace = one.pace
         style = "bold red" if pace.rank in late else ""
         behind = "-" if one.late_ms is None else f"{one.late_ms:.1f} ms"
-        printed = "-" if pace.output_ms is None else _ago(pace.output_ms / 1000)
+        printed = "-" if pace.output_ms is None else ago(pace.output_ms / 1000)
         table.add(
             f"[{style}]{pace.rank}[/]" if style else str(pace.rank),
             escape(f"{one.host}:{pace.local_rank}"),
@@ -143,7 +143,7 @@ def _complaints(look: TopLook) -> Iterator[str]:
 def _xids(xids: list[Xid]) -> str:
     """Return the recent Xids, the newest first."""
     recent = sorted((xid for xid in xids if xid.seconds_ago <= _RECENT), key=lambda xid: xid.seconds_ago)
-    return _marked(", ".join(f"{xid.xid} {_ago(xid.seconds_ago)}" for xid in recent[:3]), red=True) if recent else "-"
+    return _marked(", ".join(f"{xid.xid} {ago(xid.seconds_ago)}" for xid in recent[:3]), red=True) if recent else "-"
 
 
 def _same_bus(a: str, b: str) -> bool:
@@ -162,7 +162,3 @@ def _marked(text: str, *, red: bool) -> str:
 def short_size(size: float | None) -> str:
     """Return a number of bytes in few letters: ``1.9G``."""
     return "-" if size is None else human_size(round(size)).partition(" byte")[0].replace(" ", "").rstrip("B")
-
-
-def _ago(seconds: float) -> str:
-    return f"{short_duration(seconds)} ago" if seconds >= 1 else "now"

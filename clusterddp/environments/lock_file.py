@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from clusterddp.errors import LockError
+from clusterddp.project.toml_text import parse_toml
 from clusterddp.text.printable import one_line
-from clusterddp.text.toml_text import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

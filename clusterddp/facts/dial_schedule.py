@@ -70,7 +70,11 @@ def dial_schedule(where: Mapping[str, Interface], *, all_pairs: bool = False) ->
 def partners(
     names: Sequence[str], other_order: Sequence[str], groups: Mapping[str, str], *, all_pairs: bool = False
 ) -> Schedule:
-    """The other hosts that each of ``names`` is tried with; every two ``groups`` are tried with each other."""
+    """The hosts that each of ``names`` dials.
+
+    ``other_order`` has the same names in another order; ``groups`` has each one's group, such as its subnet: any two
+    groups are connected by a pair.
+    """
     if all_pairs or len(names) <= ALL_PAIRS_HOSTS:
         return {name: tuple(other for other in names if other != name) for name in names}
     chosen = _Pairs(names)

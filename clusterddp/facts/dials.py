@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from clusterddp.facts.network import LOST, OK, SLOW, TIMEOUT, DialFailure
+from clusterddp.facts.network import LOST, SLOW, DialFailure
 from clusterddp.facts.read_facts import read_answer
-from clusterddp.remote.shared.probes.network_records import DialResult
+from clusterddp.remote.shared.probes.network_records import OK, TIMEOUT, DialResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from clusterddp.facts.dial_schedule import Schedule
     from clusterddp.facts.host import Interface
 
-BLACK_HOLE = "black hole"  # as ``Pair.word``
 # A pair of hosts loses packets if at least so many TCP segments, and this share of them, were retransmitted: fewer may
 # be chance, and of few packets a busy machine alone makes some be retransmitted.
 MIN_RESENT, LOSSY_SHARE = 5, 0.05

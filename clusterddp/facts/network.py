@@ -13,6 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
+from clusterddp.remote.shared.probes.network_records import (
+    BLACK_HOLE,
+    NO_DATA,
+    NO_ROUTE,
+    REFUSED,
+    TIMEOUT,
+    WRONG_NONCE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +34,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_SPEED = 10_000  # Mbit/s; an interface that reports no speed is a virtual machine's, mostly about so fast
 MAX_CANDIDATES = 16  # networks tried
-OK = "ok"  # the result of a successful connection
-TIMEOUT, LOST = "timeout", "lost"  # no answer; no answer between hosts whose other connections lose packets
-NO_DATA = "no data"  # connected, and nothing came after
+LOST = "lost"  # no answer, between hosts whose other connections lose packets
 # Not answered, and the listener's host had accepted the connection; had no room for it in the listener's queue; had no
 # room, or its caller's host had none, in a table of the kernel.
 SLOW, QUEUE_FULL, TABLE_FULL = "slow", "queue full", "table full"
@@ -41,14 +47,14 @@ _VIRTUAL = (
 _MEANINGS = {
     TIMEOUT: "no answer, a firewall drops it",
     LOST: "no answer, and other connections between them lose packets",
-    "refused": "refused, a firewall rejects it",
-    "no route": "no route, or a firewall rejects it",
-    "wrong nonce": "another machine or program answers there",
+    REFUSED: "refused, a firewall rejects it",
+    NO_ROUTE: "no route, or a firewall rejects it",
+    WRONG_NONCE: "another machine or program answers there",
     SLOW: "it took the connection, and its answer came too late: host or network are too busy",
     QUEUE_FULL: "no answer, and its listener's queue overflowed",
     TABLE_FULL: "no answer, and a table of the kernel has no room for it",
     NO_DATA: "it connects, but nothing comes after: packets are lost, or another program has the port",
-    "black hole": "it connects, but large packets vanish",
+    BLACK_HOLE: "it connects, but large packets vanish",
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.facts.network import NO_DATA, QUEUE_FULL, SLOW, TABLE_FULL, TIMEOUT
+from clusterddp.facts.network import QUEUE_FULL, SLOW, TABLE_FULL
+from clusterddp.remote.shared.probes.network_records import NO_DATA, TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

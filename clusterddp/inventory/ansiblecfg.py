@@ -29,7 +29,7 @@ def ansible_cfg_notices() -> list[str]:
     try:
         config.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError):
-        return [f"{path}: is not read, and cannot be"]
+        return [f"{path}: cannot be parsed; clusterddp does not read it anyway"]
     return [
         f"{path}: {name} is not read; set {ours} in the inventory"
         for (section, name), ours in _EQUIVALENTS.items()

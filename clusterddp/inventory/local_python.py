@@ -47,9 +47,9 @@ class LocalPython:
 
 
 def find_python(project: Path, named: tuple[str, str] | None, environ: Mapping[str, str]) -> LocalPython:
-    """The interpreter to train with on this machine.
+    """The interpreter to train with here: CLUSTERDDP_PYTHON's, else pyproject.toml's, else the first that finds torch.
 
-    ``named`` is ``[tool.clusterddp] python`` of the project's pyproject.toml, and where it stands; ``environ`` is the
+    ``named`` is the value of ``[tool.clusterddp] python``, and the file and key that set it; ``environ`` is the
     user's environment. Raises ``UsageError`` if CLUSTERDDP_PYTHON or pyproject.toml names no program, or one without
     the user's consent.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -193,3 +194,8 @@ def _read_flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
         return option, "loglevel", ""
     keyword, value = _FLAG_MEANS.get(flag, (option, ""))
     return option, keyword, value
+
+
+def expand_tokens(text: str, values: Mapping[str, str]) -> str:
+    """Replace ``%h`` and other tokens of an ssh setting, as ssh does; an unknown one stays."""
+    return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)

@@ -23,8 +23,8 @@ _SPELLING = {
 _WHOLE_LINE = ("proxycommand", "userknownhostsfile", "globalknownhostsfile")  # quotes in these are the value's own
 
 
-def block(entry: HostEntry) -> str:
-    """Return the block, or a comment for a host that is this machine.
+def ssh_config_block(entry: HostEntry) -> str:
+    """Return a host's block for an ssh_config file, or a comment for a host that is this machine.
 
     It has only what the inventory sets: the rest, even the address, is left to the user's own ssh_config. Raises
     InventoryError if an ssh argument cannot be used.

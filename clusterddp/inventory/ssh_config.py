@@ -11,6 +11,7 @@ from typing import Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import validate
+from clusterddp.inventory.ssh_arguments import expand_tokens
 
 _LINE = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(\S.*?)\s*")
 _HOST = re.compile(
@@ -94,7 +95,7 @@ def _matches(name: str, pattern: str) -> bool:
 def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str, Any]:
     """A host's settings as variables of an inventory."""
     where, settings = f"Host {name}", _effective(name, blocks)
-    address = _expand_tokens(settings.get("hostname", name), {"h": name, "n": name})
+    address = expand_tokens(settings.get("hostname", name), {"h": name, "n": name})
     user, port = settings.get("user"), settings.get("port")
     tokens = {"d": "~", "h": address, "n": name} | ({} if user is None else {"r": user})
     variables = {
@@ -110,7 +111,7 @@ def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str,
 def _key_file(path: str, tokens: dict[str, str], where: str) -> str | None:
     if path.lower() == "none":
         return None
-    key = _expand_tokens(path, tokens)
+    key = expand_tokens(path, tokens)
     if re.search(r"[%$]", key):
         raise InventoryError(f"IdentityFile {key} cannot be kept", where=where, remedy="write its path in full")
     return key
@@ -126,11 +127,6 @@ def _jump_arguments(text: str, where: str, blocks: list[tuple[list[str], Setting
     return f"-o ProxyJump={hops}"
 
 
-def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
-    """Replace ``%h`` and other tokens; an unknown one stays."""
-    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
-
-
 def _port(text: str, where: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise InventoryError(f"Port {text} is not from 1 to 65535", where=where, remedy="correct it")
@@ -144,7 +140,7 @@ def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str
         raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")
     given_user, host, given_port = match.groups()
     settings = _effective(host, blocks) if any(host in patterns for patterns, _ in blocks) else {}
-    address = validate.address(_expand_tokens(settings.get("hostname", host.strip("[]")), {"h": host}), where)
+    address = validate.address(expand_tokens(settings.get("hostname", host.strip("[]")), {"h": host}), where)
     user, port = given_user or settings.get("user"), given_port or settings.get("port")
     shown = f"[{address}]" if ":" in address and port else address
     who = f"{validate.user_name(user, where)}@" if user else ""

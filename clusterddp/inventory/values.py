@@ -88,12 +88,13 @@ class Inventory:
             raise
 
     def pattern_without(self, names: Collection[str]) -> str:
-        """A host pattern for its hosts without these; empty if no node would be left."""
+        """The pattern that selects this inventory's hosts except ``names``; empty if no node would be left."""
         left = [host.name for host in self.hosts if host.name not in names]
         if not any(host.name in left for host in self.nodes):
             return ""
         base = self.pattern or "all"
         without = [f"!{part}" for part in self._fold_names(names)]
+        # A colon separates parts too, so names that contain one (IPv6 addresses) need commas or a plain list.
         if "," in base or (base == "all" and any(":" in name for name in names)):
             return ",".join([base, *without])
         if any(":" in name for name in names):

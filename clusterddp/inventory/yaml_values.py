@@ -64,7 +64,7 @@ class Marked(dict[Any, Any]):
 
 
 def plain(value: Any) -> Any:
-    """A value without its places: ordinary dicts and lists, which every copier and encoder accepts."""
+    """A copy as ordinary dicts and lists, without file and line, which every copier and encoder accepts."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value

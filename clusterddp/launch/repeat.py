@@ -42,16 +42,17 @@ class Repeat:
     tree: Tree
 
     def check(self, new: RunRecord) -> list[str]:
-        """Compare with the record of the new run; return messages for the user. Raises RunError."""
+        """Refuse (RunError) what the job would notice; return a message for each driver or GPU that has changed."""
         diffs = differences(self.record, new)
-        hosts = [diff for diff in diffs if (diff.subject, diff.name) in _HOST_DIFFERENCES]
-        notable = [diff for diff in diffs if diff.subject in _JOB_SUBJECTS and diff not in hosts]
+        host_changes = [diff for diff in diffs if (diff.subject, diff.name) in _HOST_DIFFERENCES]
+        notable = [diff for diff in diffs if diff.subject in _JOB_SUBJECTS and diff not in host_changes]
         refused = [diff for diff in notable if (diff.subject, diff.name) != _OUR_VERSION]
         if refused:
             why = "; ".join(f"{diff.what} was {diff.a or 'none'}, is {diff.b or 'none'}" for diff in refused)
             raise _refusal(self.record, why, "bring that back, or start the script without --again")
         return [
-            f"since run {self.record.run}: {diff.what} was {diff.a or 'none'}, is {diff.b or 'none'}" for diff in hosts
+            f"since run {self.record.run}: {diff.what} was {diff.a or 'none'}, is {diff.b or 'none'}"
+            for diff in host_changes
         ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError
 from clusterddp.facts.dials import DialAttempt
 from clusterddp.facts.host import Facts, python_query
-from clusterddp.facts.network import NO_DATA, OK, TIMEOUT, dials
+from clusterddp.facts.network import dials
 from clusterddp.hosts.ask import ask, clock_offset, reading_answer
 from clusterddp.hosts.fanout import MAX_AT_ONCE, each
 from clusterddp.hosts.outgoing import Outgoing
@@ -20,6 +20,10 @@ from clusterddp.remote.shared.probes.mark_records import FolderMarks, MarkedRequ
 from clusterddp.remote.shared.probes.network_records import (
     DIAL_EXTENSIONS,
     DIALS_AT_ONCE,
+    NO_DATA,
+    OK,
+    TIMEOUT,
+    WRONG_NONCE,
     DialRequest,
     DialTarget,
     Heard,
@@ -43,7 +47,7 @@ DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two l
 LARGE_MESSAGE_BYTES = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
 LISTEN_SECONDS = 60  # beside the time for all dials; then a listener whose operator is gone ends by itself
 # A dial that ended with one of these is not repeated: another machine answered, which nobody is too busy for.
-_CERTAIN = (OK, "wrong nonce")
+_CERTAIN = (OK, WRONG_NONCE)
 
 
 def probe(hosts: Sequence[Host], *, fresh: bool = False) -> list[Outcome[Facts]]:

@@ -19,10 +19,10 @@ from clusterddp.project import project_file, project_folder
 from clusterddp.project.consent import Consent, Writers, ensure_key, load_key, proof, proves, read_consent
 from clusterddp.project.project_file import MAX_BYTES, NAME, VALID_ID
 from clusterddp.project.project_folder import FOLDER
+from clusterddp.project.toml_text import parse_toml
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.record import parse_record, to_fields
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
-from clusterddp.text.toml_text import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

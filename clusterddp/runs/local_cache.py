@@ -86,7 +86,7 @@ def recent_starts(project: Project) -> list[RunRecord]:
 
 
 def replaced_hosts(project: Project, run: str | None) -> frozenset[str]:
-    """Return the hosts that were off when this user started the run (by its full id) and were replaced by spares."""
+    """Return the hosts that spares replaced because they could not be reached at the start of ``run`` (a full id)."""
     if run is None:
         return frozenset()
     return frozenset(name for record in project.runs(own=True) if record.run == run for name in record.replaced)

@@ -170,12 +170,12 @@ class Top:
         return self._as_look(hosts)
 
     def _refresh(self) -> None:
-        """See whether the run is still live, and where its workers are since a restart."""
+        """Ask again whether the run is live, and on which hosts its workers are."""
         if self._run is None:
             return
         try:
             self._view = self._run.view(brief=True, quiet=True)
-        except ClusterddpError:  # each host says so itself
+        except ClusterddpError:  # the rows of the hosts show their errors
             return
         self._run = self._run.at(self._view) if self._view.live else None
 

@@ -13,9 +13,9 @@ from clusterddp.checks.connections import coverage, culprits, dialled_pairs, lis
 from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, lookup_of
 from clusterddp.facts.dial_schedule import ALL_PAIRS_HOSTS, PARTNERS
-from clusterddp.facts.dials import BLACK_HOLE
 from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
 from clusterddp.facts.network import QUEUE_FULL, SLOW, TABLE_FULL
+from clusterddp.remote.shared.probes.network_records import BLACK_HOLE
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:

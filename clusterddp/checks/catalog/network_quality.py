@@ -8,8 +8,7 @@ from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.connections import culprits, dialled_pairs, list_pairs, on_dialled
 from clusterddp.checks.model import Check, Finding, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, lookup_of
-from clusterddp.facts.dials import BLACK_HOLE
-from clusterddp.facts.network import OK
+from clusterddp.remote.shared.probes.network_records import BLACK_HOLE, OK
 from clusterddp.text.folding import few, folded_names
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ _OUTLIER_FACTOR = 5  # this many times the usual round trip is an outlier
 
 
 def _black_hole(evidence: Evidence) -> Iterable[Finding]:
+    """Fail hosts whose small packets arrive while large ones are lost, as with a wrong MTU."""
     yield from _not_measured(evidence, lambda pair: pair.bulk is not None)
     judged = {report.name for report in evidence.hosts}
     network = evidence.network
@@ -68,8 +68,8 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
     yield from _not_measured(evidence, lambda pair: pair.sent > 0)
     remaining = _judged_pairs(evidence)
     shares = sorted(_shares(remaining).values())
-    least = max(_MIN_LOSS, _TIMES_MEDIAN * shares[len(shares) // 2]) if len(shares) >= _MANY_HOSTS else _MIN_LOSS
-    while (host := _lossiest(remaining, least)) is not None:
+    threshold = max(_MIN_LOSS, _TIMES_MEDIAN * shares[len(shares) // 2]) if len(shares) >= _MANY_HOSTS else _MIN_LOSS
+    while (host := _lossiest(remaining, threshold)) is not None:
         pairs = [pair for pair in remaining if host in (pair.source, pair.target)]
         peers = {other for pair in pairs if pair.resent for other in (pair.source, pair.target)} - {host}
         hosts = (host, *peers) if len(peers) == 1 else (host,)  # with one bad peer either end may be at fault

@@ -1,4 +1,4 @@
-"""Checks of Slurm: its configuration as the login host shows it, and whether nodes have what Slurm believes."""
+"""Checks of Slurm: its configuration as the login host shows it, and whether nodes are as Slurm believes."""
 
 from __future__ import annotations
 
@@ -202,13 +202,13 @@ def _folders(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _temporary_folder(evidence: Evidence) -> Iterable[Finding]:
-    """Nodes on which a job's temporary files do not go to Slurm's TmpFS."""
-    meant = evidence.manager.config.get("TmpFS", "/tmp") if evidence.manager else "/tmp"  # noqa: S108 - Slurm's default
+    """Warn of nodes on which a job's temporary files do not go to Slurm's TmpFS."""
+    tmpfs = evidence.manager.config.get("TmpFS", "/tmp") if evidence.manager else "/tmp"  # noqa: S108 - Slurm's default
     for entry, facts in evidence.facts:
         used = facts.folder_variables.get("TMPDIR", "/tmp")  # noqa: S108 - what programs take without it
-        if f"{used}/".startswith(f"{meant.rstrip('/')}/"):
+        if f"{used}/".startswith(f"{tmpfs.rstrip('/')}/"):
             continue
-        yield warn(entry.name, f"Slurm's TmpFS is {meant}, and a job's temporary files go to {used}")
+        yield warn(entry.name, f"Slurm's TmpFS is {tmpfs}, and a job's temporary files go to {used}")
 
 
 def _number(text: str | None) -> int | None:

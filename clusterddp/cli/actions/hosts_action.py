@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clusterddp.cli.session import open_cluster
-from clusterddp.inventory.ssh_blocks import block
+from clusterddp.inventory.ssh_blocks import ssh_config_block
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def act(inventory: Path | None, limit: str | None, *, as_json: bool, ssh_config:
         return 0
     for host in cluster.inventory.hosts:
         if ssh_config:
-            click.echo(block(host))
+            click.echo(ssh_config_block(host))
         else:
             user = f"{host.user}@" if host.user else ""
             port = f":{host.port}" if host.port else ""

@@ -12,7 +12,7 @@ from clusterddp.errors import InventoryError, UsageError
 from clusterddp.hosts.ssh import target as targets
 from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
-from clusterddp.inventory.ssh_arguments import SshArgs, parse_ssh_args
+from clusterddp.inventory.ssh_arguments import SshArgs, expand_tokens, parse_ssh_args
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ class Resolver:
         jump, command = _jump_or_command(found, origin.args)
         if command:
             values = targets.tokens(host=target.host, port=target.port, user=target.user, original=address)
-            return replace(target, proxy=targets.expand(command, values)), why
+            return replace(target, proxy=expand_tokens(command, values)), why
         via, why_via = self._jump(jump, target, origin, masters=masters, depth=depth) if jump else (None, "")
         return replace(target, via=via), why or why_via
 
@@ -132,9 +132,9 @@ class Resolver:
         targets.refuse_unsafe(user, "user", origin.name, origin.where)
         values = targets.tokens(host=host, port=port, user=user, original=address)
         named = [
-            targets.user_path(targets.expand(text, values)) for text in found.get("identityfile", ()) if text != "none"
+            targets.user_path(expand_tokens(text, values)) for text in found.get("identityfile", ()) if text != "none"
         ]
-        keys, given = self._key_files(origin, named, lambda text: targets.expand(text, values))
+        keys, given = self._key_files(origin, named, lambda text: expand_tokens(text, values))
         behind = origin.behind
         return Target(
             name=origin.name,

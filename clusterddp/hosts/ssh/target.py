@@ -15,7 +15,7 @@ from clusterddp.errors import InventoryError
 from clusterddp.hosts.ssh.config import user_home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 SYSTEM_HOST_KEYS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
@@ -117,11 +117,6 @@ def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
 def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
     """The values of the tokens in ssh settings, by their letter."""
     return {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
-
-
-def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace the tokens in file names and proxy commands as ssh does."""
-    return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
 
 
 def user_path(text: str) -> Path:

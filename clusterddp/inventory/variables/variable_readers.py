@@ -101,10 +101,11 @@ def launcher(setting: Setting) -> str:
 
 
 def _program(text: str, where: str) -> str:
+    """Read one program's name, or its path, in which blanks may occur; containers and arguments are refused."""
     validate.refuse_container(text, where)
     with_arguments = re.search(r"\s", text) and not text.startswith(("/", "~"))
     if text.startswith("-") or with_arguments or re.search(r"\s-|env\s", text):
-        remedy = "give the interpreter's path alone; what must run before it belongs into clusterddp_setup"
+        remedy = "give the interpreter's path alone; what must run before it belongs in clusterddp_setup"
         raise InventoryError(f"must be one program, got {text!r}", where=where, remedy=remedy)
     return text
 

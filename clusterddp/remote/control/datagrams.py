@@ -12,12 +12,12 @@ import struct
 from typing import Callable, List, Optional, Tuple
 
 from .connection import Address, PeerConnection
+from .contact import MAX_AGE
 from .messages import Heartbeat
 
 _HEARTBEAT = struct.Struct(">HQQd?")
 _TAG = hashlib.sha256().digest_size
 MAX_DATAGRAMS = 256  # datagrams received in one turn of the loop
-MAX_AGE = 1e6  # seconds: the largest age accepted
 
 
 class Datagrams:

@@ -26,6 +26,7 @@ from ..shared.run.fork_requests import AgentRequest
 from ..shared.run.plan import FORK_SOCKET
 from ..spool.layout import Spool
 from ..system.rename import rename
+from ..system.wait_status import reap
 from . import forked_agent
 from .environ_writes import mattering_write
 from .fork_checks import (
@@ -165,12 +166,12 @@ class Server:
     def run(self, listener: socket.socket) -> Tuple[str, str]:
         """Report ``ready``, then fork a worker parent for each connection, and what the supervisor requests.
 
-        Returns in a worker.
+        Returns only in a forked worker: its spool, and ``<start>.<local_rank>``.
         """
         tell(self.orders.fileno(), "ready")
         while True:
             ready = select.select([listener, self.orders], [], [], REAP_INTERVAL)[0]
-            _reap_worker_parents()
+            list(reap())  # worker parents that have ended
             if self.orders in ready:
                 self.fork_requested(listener)
             if listener not in ready:
@@ -197,11 +198,3 @@ def listen_in(folder: str) -> socket.socket:
     listener.listen(128)
     os.rename(path + ".new", path)
     return listener
-
-
-def _reap_worker_parents() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:  # no child is left
-        pass

@@ -154,6 +154,7 @@ class LogFile:
         return True
 
     def _first_data(self) -> int:
+        """Return where data begins at or after ``pos``: the log limit punches holes into files."""
         with open(self._path, "rb") as file:
             try:
                 return os.lseek(file.fileno(), self.pos, os.SEEK_DATA)

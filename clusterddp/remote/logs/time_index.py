@@ -85,11 +85,11 @@ class IndexWriter:
         state.length += written
         if state.length > state.thin_at:
             state.thin_at = 2 * state.length  # remains so if the disk has no space for the thinned copy
-            state.length = _rewrite(path + SUFFIX, now)
+            state.length = _thin_index(path + SUFFIX, now)
             state.thin_at = max(THIN_SIZE, 2 * state.length)
 
 
-def _rewrite(path: str, now: int) -> int:
+def _thin_index(path: str, now: int) -> int:
     """Thin one index; returns its new length."""
     with open(path, "rb") as source:
         entries = list(_parse(source.read()))
@@ -179,6 +179,7 @@ class IndexReader:
             return
 
     def _read(self, source: Any) -> None:
+        """Read the entries appended since the last call; all of them if the file was replaced."""
         inode = os.fstat(source.fileno()).st_ino
         if inode != self._inode:
             self._inode, self._offset = inode, 0

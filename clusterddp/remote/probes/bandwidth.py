@@ -14,9 +14,17 @@ import time
 from typing import Any, Dict, Optional
 
 from ..helper.request import Request
-from ..shared.probes.network_records import ByteCount, DialTarget, Listening, ListenRequest, PourRequest, Throughput
+from ..shared.probes.network_records import (
+    OK,
+    WRONG_NONCE,
+    ByteCount,
+    DialTarget,
+    Listening,
+    ListenRequest,
+    PourRequest,
+    Throughput,
+)
 from ..shared.schema.record import parse_record, read_record, to_fields
-from .dial import OK, WRONG_NONCE
 from .reachability import bind_range, dial_all
 
 WARM_UP_SECONDS = 0.1  # seconds not counted

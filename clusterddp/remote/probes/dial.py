@@ -13,7 +13,17 @@ import struct
 import time
 from typing import NamedTuple, Optional
 
-from ..shared.probes.network_records import DialResult, DialTarget
+from ..shared.probes.network_records import (
+    BLACK_HOLE,
+    NO_DATA,
+    NO_ROUTE,
+    OK,
+    REFUSED,
+    TIMEOUT,
+    WRONG_NONCE,
+    DialResult,
+    DialTarget,
+)
 
 NONCE_LIMIT = 64  # bytes
 SMALL_MESSAGE = 16  # bytes of a small message
@@ -21,8 +31,6 @@ MAX_ECHOES = 1000  # small messages of one dial
 MAX_MESSAGE = 1 << 20  # bytes of a message that a listener accepts
 LENGTH = struct.Struct("!I")  # before each message: its size in bytes
 
-OK, REFUSED, TIMEOUT, NO_ROUTE, WRONG_NONCE = "ok", "refused", "timeout", "no route", "wrong nonce"
-BLACK_HOLE, NO_DATA = "black hole", "no data"
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EACCES, errno.EPERM)
 _REFUSED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE)
 _NO_RTT = 0xFFFFFFFF

@@ -18,6 +18,7 @@ from ..helper.request import Request
 from ..shared.probes.network_records import (
     DIAL_EXTENSIONS,
     DIALS_AT_ONCE,
+    NO_DATA,
     DialRequest,
     DialResult,
     DialTarget,
@@ -27,7 +28,7 @@ from ..shared.probes.network_records import (
 )
 from ..shared.schema.record import to_fields
 from ..system.bootstrap import Refused
-from .dial import LENGTH, MAX_ECHOES, MAX_MESSAGE, NO_DATA, NONCE_LIMIT, Dial
+from .dial import LENGTH, MAX_ECHOES, MAX_MESSAGE, NONCE_LIMIT, Dial
 from .kernel_counters import kernel_counters
 
 BACKLOG = 1024

@@ -50,7 +50,7 @@ def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
 
 
 def installations(path: Sequence[str]) -> List[str]:
-    """Every torch on an interpreter's path, as ``folder mtime``, found without importing it."""
+    """Every torch on an interpreter's module search path, as ``folder mtime``, found without importing it."""
     return [
         _path_and_mtime(os.path.join(folder, name))
         for folder in path

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..helper.request import Request
 from ..shared.collectives.trace_records import MAX_WORKER_BYTES, NCCL, GroupTrace, TracesRequest, WorkerTrace
-from ..shared.run.event_schema import WORKER_EXITED, WORKER_STARTED, NodeEvent, of_kind
+from ..shared.run.event_schema import WORKER_EXITED, NodeEvent, newest_start, of_kind
 from ..shared.schema.fields import DamagedError
 from ..shared.schema.json_text import to_json
 from ..shared.schema.record import to_fields
@@ -62,7 +62,7 @@ def traces(request: Request) -> List[Dict[str, Any]]:
 def ended_traces(request: Request) -> List[Dict[str, Any]]:
     """Operation: the workers of the last start of ``spool`` that wrote their operations down, as ``WorkerTrace``s."""
     spool = Spool(request.read_args(TracesRequest).spool)
-    looks = _look_at_ended(spool, _last_start(spool.events()))
+    looks = _look_at_ended(spool, newest_start(spool.events()))
     return [to_fields(trace) for trace in _cut([look for look in looks if look.groups])]
 
 
@@ -70,7 +70,7 @@ def worker_traces(spool: Spool, events: Sequence[NodeEvent]) -> List[WorkerTrace
     """Read the collectives of each running worker, and of those of the last start that have exited with code 0."""
     workers = live_workers(events)
     exited = {event.pid: event.exit_code for event in of_kind(events, WORKER_EXITED)}
-    ended = [event for event in _last_start(events) if exited.get(event.pid) == 0 and event not in workers]
+    ended = [event for event in newest_start(events) if exited.get(event.pid) == 0 and event not in workers]
     deadline = time.monotonic() + TIMEOUT
     table = procfs.snapshot() if workers else {}
     with ThreadPoolExecutor(min(AT_ONCE, len(workers) or 1)) as pool:
@@ -82,12 +82,6 @@ def worker_traces(spool: Spool, events: Sequence[NodeEvent]) -> List[WorkerTrace
 def _cut(looks: Sequence["Look"]) -> List[WorkerTrace]:
     trace_decoder.mark_mismatches(look.groups for look in looks)
     return [look.cut() for look in looks]
-
-
-def _last_start(events: Sequence[NodeEvent]) -> List[NodeEvent]:
-    started = of_kind(events, WORKER_STARTED)
-    last = max((event.start for event in started), default=0)
-    return [event for event in started if event.start == last]
 
 
 def _look_at_ended(spool: Spool, workers: Sequence[NodeEvent]) -> List["Look"]:

@@ -44,7 +44,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
     """One agent's ``RendezvousHandler``."""
 
     def __init__(self, params: Any, plan: NodePlan, participants: Callable[[], Participants]) -> None:
-        self.run = params.run_id
+        self.attempt_id = params.run_id  # torchrun calls the attempt's id so
         self.node, self.participants = plan.node_rank, participants
         self.took_part = False  # whether this node has been in a round
         self.endpoint = params.endpoint
@@ -67,11 +67,11 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:
-        """Connect to the run's store, with a key prefix for this attempt; raises JobOver where it need not."""
+        """Connect to the attempt's store, under a prefix of keys of its own; raises JobOver if the job has ended."""
         if self.is_over():
             raise JobOver
         host, port = parse_rendezvous_endpoint(self.endpoint, default_port=-1)
-        return PrefixStore("clusterddp/" + self.run, TCPStore(host, port, is_master=False, timeout=self.timeout))
+        return PrefixStore("clusterddp/" + self.attempt_id, TCPStore(host, port, is_master=False, timeout=self.timeout))
 
     def call_store(self, call: Callable[[], T]) -> T:
         """Call ``call``, which uses the store, and turn its errors into torch's rendezvous errors.
@@ -137,7 +137,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     def get_run_id(self) -> str:
         """Return the rendezvous id."""
-        return str(self.run)
+        return str(self.attempt_id)
 
     def shutdown(self) -> bool:
         """Close the workers' store; run control informs the other nodes of this agent's end."""

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 from ..helper.request import Request
 from ..shared.run.run_state import RunState
@@ -67,15 +67,11 @@ def run_command(argv: List[str]) -> CommandAnswer:
 
 
 def submit(request: Request) -> Dict[str, Any]:
-    """Submit a run's script, once; takes a ``SubmitRequest``, returns sbatch's ``CommandAnswer``."""
-    data, size = b"", request.read_args(SubmitRequest).message
-    while len(data) < size:
-        piece = request.read()
-        if not piece:
-            raise Refused("what was to be submitted did not come whole", "submit it again")
-        data += piece
-    to_submit = parse_record(data[:size], read_run_to_submit)
-    code = itertools.chain([data[size:]], iter(request.read, b""))
+    """Submit a run's script (an array's as one job), or start it inside an existing job.
+
+    Takes a ``SubmitRequest``, returns a ``CommandAnswer``.
+    """
+    to_submit, code = _receive_run(request)
     keep_code(JobFolder.of(request.state, to_submit.run), code)
     runs = to_submit.runs or {"": to_submit.run}
     folders = {
@@ -98,6 +94,17 @@ def submit(request: Request) -> Dict[str, Any]:
     if is_unknown:
         _cancel_by_comment(to_submit.run)
     return to_fields(answer)
+
+
+def _receive_run(request: Request) -> Tuple[RunToSubmit, Iterator[bytes]]:
+    """Receive the run to submit, and return it with the pieces of the project's code, which follow it."""
+    data, size = b"", request.read_args(SubmitRequest).message
+    while len(data) < size:
+        piece = request.read()
+        if not piece:
+            raise Refused("the run to submit arrived incomplete", "submit it again")
+        data += piece
+    return parse_record(data[:size], read_run_to_submit), itertools.chain([data[size:]], iter(request.read, b""))
 
 
 def _prepare_folder(folder: JobFolder, index: str, to_submit: RunToSubmit) -> JobFolder:

@@ -89,7 +89,7 @@ class Task:
         try:
             job = self.folder.job()
             if not self.member:
-                self.folder.write_submitted(self.job)  # where it was submitted by hand, nobody else has
+                self.folder.write_submitted(self.job)  # nobody else has, if it was submitted by hand
             order = self.folder.stop_order() or self.folder.stop_order(self.start)
             if order:
                 raise Refused("the run was stopped: %s" % order.reason)

@@ -32,6 +32,7 @@ from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..system import disk_space, procfs
 from ..system.bootstrap import RUNS, Refused, write_json, write_private
+from ..system.small_files import names_in
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
 from .room import free_unneeded
@@ -360,18 +361,10 @@ class Spool:
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:
     """Every spool on this host, or of one run; where hosts share a home, the other hosts' spools too."""
     runs = os.path.join(state, RUNS)
-    for name in sorted(_entries(runs)) if not run else [run]:
-        for attempt in sorted(filter(str.isdigit, _entries(os.path.join(runs, name))), key=int):
-            for node in sorted(_entries(os.path.join(runs, name, attempt))):
+    for name in sorted(names_in(runs)) if not run else [run]:
+        for attempt in sorted(filter(str.isdigit, names_in(os.path.join(runs, name))), key=int):
+            for node in sorted(names_in(os.path.join(runs, name, attempt))):
                 yield Spool(os.path.join(runs, name, attempt, node))
-
-
-def _entries(folder: str) -> List[str]:
-    """The names in a folder; none if it is missing."""
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence[NodeEvent], *, alive: bool) -> str:

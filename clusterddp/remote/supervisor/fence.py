@@ -29,6 +29,7 @@ from ..spool.layout import Spool
 from ..system import prctl, procfs
 from ..system.clock import boot_clock
 from ..system.procfs import ProcStat
+from ..system.wait_status import reap
 from .fence_pipe import ACTED, ENDLESS_LEASE, RELEASE, SIZE, FencePipe, Lease
 
 CHECK_INTERVAL = 0.25  # seconds between checks of the lease
@@ -124,7 +125,7 @@ class Fence:
         remain = False  # whether processes remain to be killed
         while True:
             select.select([self.feed], [], [], KILL_INTERVAL if remain else CHECK_INTERVAL)
-            self.reap()
+            list(reap())  # children that have ended
             if not self.read():
                 break
             if self.lease == RELEASE:
@@ -135,7 +136,7 @@ class Fence:
             if boot_clock() > deadline:  # a process hangs in the kernel; then the node's end is not reported
                 return
             select.select([], [], [], KILL_INTERVAL)
-            self.reap()
+            list(reap())  # children that have ended
         if self.report_end:
             self.report_end()
 
@@ -209,12 +210,3 @@ class Fence:
         if process is None or process.state == "D" or process.pid == self.lease.agent:
             return False
         return procfs.run_and_host(process) not in (None, self.marks)
-
-    @staticmethod
-    def reap() -> None:
-        """Reap children that have ended."""
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:  # none is left
-            pass

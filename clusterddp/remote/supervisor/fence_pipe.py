@@ -8,9 +8,9 @@ import os
 import struct
 from typing import NamedTuple, Optional
 
+from ..rendezvous.participants import FOREVER
 from ..system.clock import boot_clock
 
-FOREVER = float("inf")
 RENEW_INTERVAL = 0.2  # seconds between renewals
 RELEASE_TIMEOUT = 2.0  # seconds for the fence to end before us
 ACTED = b"!"  # what the fence sends when it ends the node's processes

@@ -23,7 +23,7 @@ class FileResult(Generic[T]):
         self.value = value
 
 
-class _FileTask:
+class _Job:
     """A job; with a ``name`` a newer one may replace it while it waits; ``wakes_loop``: its end wakes the loop."""
 
     def __init__(self, work: Callable[[], Any], *, name: str = "", wakes_loop: bool = False) -> None:
@@ -39,25 +39,25 @@ class FileWork:
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._wake = wake
-        self._jobs: "queue.SimpleQueue[Optional[_FileTask]]" = queue.SimpleQueue()
+        self._jobs: "queue.SimpleQueue[Optional[_Job]]" = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._replaceable: Dict[str, _FileTask] = {}  # queued by ``queue_latest`` and not begun, by name
-        self._asked: Dict[str, _FileTask] = {}  # requested by ``ask``, by name, until the result is fetched
+        self._replaceable: Dict[str, _Job] = {}  # queued by ``queue_latest`` and not begun, by name
+        self._asked: Dict[str, _Job] = {}  # requested by ``ask``, by name, until the result is fetched
         self._thread = threading.Thread(target=self._run, name="file work", daemon=True)
         self._thread.start()
 
     def do(self, work: Callable[[], object]) -> None:
         """Queue work to be done once, in order; it must not raise."""
-        self._jobs.put(_FileTask(work))
+        self._jobs.put(_Job(work))
 
     def queue_latest(self, name: str, work: Callable[[], object]) -> None:
-        """Queue work, replacing the job of this name that still waits: on a stalled disk only one of each waits."""
+        """Queue work; it replaces a waiting job of this name, so that on a stalled disk at most one per name waits."""
         with self._lock:
             job = self._replaceable.get(name)
             if job:
                 job.work = work
                 return
-            job = self._replaceable[name] = _FileTask(work, name=name)
+            job = self._replaceable[name] = _Job(work, name=name)
         self._jobs.put(job)
 
     def event(self, spool: Spool, name: str, **fields: Any) -> None:
@@ -71,7 +71,7 @@ class FileWork:
         The loop is woken when it is.
         """
         now = time.time_ns()
-        job = _FileTask(lambda: spool.event(name, **{"time": now, **fields}), wakes_loop=True)
+        job = _Job(lambda: spool.event(name, **{"time": now, **fields}), wakes_loop=True)
         self._jobs.put(job)
         return lambda: job.done
 
@@ -83,7 +83,7 @@ class FileWork:
         """
         job = self._asked.get(name)
         if job is None:
-            job = self._asked[name] = _FileTask(work, wakes_loop=True)
+            job = self._asked[name] = _Job(work, wakes_loop=True)
             self._jobs.put(job)
         if not job.done:
             if time.monotonic() - job.requested_at > RESULT_TIMEOUT:

@@ -18,6 +18,7 @@ from ..control.contact import NEVER
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
+from ..rendezvous.participants import FOREVER
 from ..shared.run.plan import FORK_SOCKET, SECRETS, next_plan, spool_environment
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
@@ -28,7 +29,6 @@ from ..system.clock import boot_clock
 from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
 from .attempt import Attempt
-from .fence_pipe import FOREVER
 from .file_work import FileWork
 from .next_attempt import NextAttempt, backoff, decide, may_follow
 from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource

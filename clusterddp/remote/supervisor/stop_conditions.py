@@ -9,13 +9,13 @@ from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence
 from ..control.leader import Control
 from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
-from ..rendezvous.participants import AGENT_DELAY, Participants
+from ..rendezvous.participants import AGENT_DELAY, FOREVER, Participants
 from ..shared.run.plan import NodePlan
 from ..shared.verdict.failures import BY_ANOTHER_COMMAND, LEASE, STALLED, TIME_LIMIT, ended_by_manager
 from ..spool.attention import is_attended
 from ..system.clock import boot_clock
 from .children import Children
-from .fence_pipe import FOREVER, FencePipe, Lease
+from .fence_pipe import FencePipe, Lease
 
 COMMIT_TIMEOUT = 60.0  # seconds within which the operator must say that all nodes are ready
 AGENT_GRACE = 10.0  # seconds for the agent
@@ -62,7 +62,7 @@ class StopConditions:
         self.has_begun = False  # whether this node has begun its part of an attempt
         self.slow = False  # whether heartbeats went over TCP alone when the attempt began, and have since
         self.limits = LIMITS_RELAUNCH if plan.settings.relaunch else LIMITS
-        self.decided_at: Optional[float] = None  # boot clock time when we learned of the attempt; None: the first
+        self.decided_at: Optional[float] = None  # boot clock when we learned of this attempt; None for the first
         self.ready = False  # whether all nodes are ready
         self.alone_since: Optional[float] = None  # when the others were seen to have left
         self.started_at = time.monotonic()

@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from typing import List, Union
+from typing import AnyStr, List, Union
 
 
 def text_of(path: str, max_chars: int = -1) -> str:
@@ -20,6 +20,14 @@ def sorted_names(folder: str) -> List[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:  # it is not there, or is a zip file in a search path
+        return []
+
+
+def names_in(folder: AnyStr) -> List[AnyStr]:
+    """The names in a folder; empty where there is none. Raises OSError if it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

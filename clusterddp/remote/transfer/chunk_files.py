@@ -13,10 +13,10 @@ from ..shared.wire.partial_files import NotOursError, Parts, open_parts
 from ..shared.workdir.manifest import FILE, Disk, Entry, Stats
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
+from .stream_head import AGAIN
 
 PARTS = b"parts"  # the folder's name inside a folder of ours
 _TEMPORARY = "copy"  # name in the folder of parts: a content or link that is about to be moved into place
-AGAIN = "sync again"  # a remedy
 
 
 class Assembly:

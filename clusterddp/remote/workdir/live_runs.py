@@ -9,6 +9,7 @@ import os
 from typing import List, NamedTuple, Optional
 
 from ..system.clock import folder_time
+from ..system.small_files import names_in
 from .folder_lock import LIVE_FOLDER
 from .heartbeat import remove
 from .lock_owner import LockOwner, last_heartbeat, owner_of
@@ -27,7 +28,7 @@ class LiveRun(NamedTuple):
 def live_runs(state: str, root: bytes) -> List[LiveRun]:
     """The runs that are live in the workdir ``root``; markers of dead runs are removed."""
     live_folder, runs = os.path.join(root, LIVE_FOLDER), []
-    names = sorted(name for name in _names_in(live_folder) if name.startswith(MARKER_PREFIX))
+    names = sorted(name for name in names_in(live_folder) if name.startswith(MARKER_PREFIX))
     this_process = owner_of(state, os.getpid()) if names else None
     now: Optional[float] = None
     for name in names:
@@ -64,10 +65,3 @@ def _server_time(live_folder: bytes) -> Optional[float]:
         return folder_time(live_folder)
     except OSError:  # read-only here: without a time to compare with, the marker counts as live
         return None
-
-
-def _names_in(live_folder: bytes) -> List[bytes]:
-    try:
-        return os.listdir(live_folder)
-    except (FileNotFoundError, NotADirectoryError):  # no run was ever live here
-        return []

@@ -83,7 +83,7 @@ def _host_id(state: str) -> str:
 def last_heartbeat(path: bytes) -> Optional[float]:
     """Return a file's mtime, or None if it is gone.
 
-    It is opened for that, which asks the server: on a network filesystem the result of ``stat`` may be old.
+    It is opened first: that asks the file server, while ``stat`` may return an old, cached time.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

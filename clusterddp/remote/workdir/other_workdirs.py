@@ -32,7 +32,10 @@ _REMOVED_PREFIX = b".clusterddp-removed-"
 
 
 def workdirs_beside(request: Request) -> Dict[str, Any]:
-    """Operation that takes a ``NamedWorkdirsRequest`` and returns a ``NamedWorkdirs``."""
+    """Operation: list the ``--workdir NAME`` folders beside a project's workdir.
+
+    Takes a ``NamedWorkdirsRequest``, returns a ``NamedWorkdirs``.
+    """
     state = request.state
     primary = workdir_path(request.read_args(NamedWorkdirsRequest).workdir, state)
     return to_fields(NamedWorkdirs(tuple(_describe(state, path) for path in _synced_workdirs(primary))))

@@ -309,7 +309,7 @@ def _update_of_changes(
     The final proof checks that the rest is unchanged. With ``reuse``, chunks are also taken from the other files here.
     """
     cache, lines = record.cache, lines_of(sent.earlier)
-    pieces = pieces_of(sent.difference, len(lines))
+    pieces = pieces_of(sent.difference, len(lines))  # each a new line, or a range of the earlier manifest's lines
     added = [checked_entry(manifest.values_of(line)[0]) for line in pieces if isinstance(line, bytes)]
     numbers = dropped_lines(len(lines), pieces)
     dropped = [checked_entry(manifest.values_of(lines[number])[0]) for number in numbers]
@@ -328,7 +328,7 @@ def _update_of_changes(
     update = WorkdirUpdate(record, entries, lock.check, earlier, disk)
     if reuse and cache:
         disk.seen.update({path: stats for path, stats in cache.hashes().items() if path not in disk.seen})
-    return update, lambda *_: known
+    return update, lambda *_: known  # complete before anything is placed
 
 
 def _all_entries(code: bytes, plan: Optional[List[Entry]], data: "Optional[DataPlan]") -> Iterable[Entry]:

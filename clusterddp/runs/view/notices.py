@@ -48,7 +48,7 @@ def late_notices(run: str, kept: VerdictRecord, nodes: Iterable[NodeReport], sil
         lines.append(f"{node.host} answers again: its part {part or unproved}")
     unheard = [name for name in kept.missing if name in silent]
     if unheard and not kept.by_majority:
-        lines.append(f"so says {kept.writer}, which had not heard {folded_names(unheard)}")
+        lines.append(f"this verdict is {kept.writer}'s, which had not heard from {folded_names(unheard)}")
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
+from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, newest_start, of_kind
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.verdict.judge import VerdictRecord, best_verdict, judge
@@ -335,12 +335,10 @@ def _judgement_of(copy: VerdictRecord) -> tuple[Any, ...]:
 
 def _host_status(node: NodeReport) -> HostStatus:
     """Return the status of a host from its report, with the ranks of its newest start of workers."""
-    starts = of_kind(node.events, WORKER_STARTED)
-    last = max((event.start for event in starts), default=0)
     return HostStatus(
         name=node.host,
         state=node.state,
-        ranks=tuple(sorted(event.rank for event in starts if event.start == last)),
+        ranks=tuple(sorted(event.rank for event in newest_start(node.events))),
         pids=node.pids,
         gpus=tuple(node.record.gpus.get(node.host, ())),
         last_output=seconds(_last_output_ns(node)),

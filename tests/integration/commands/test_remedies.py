@@ -96,7 +96,7 @@ CASES = [
     Case(
         told=remedy(
             "inventory/variables/variable_readers.py",
-            "give the interpreter's path alone; what must run before it belongs into clusterddp_setup",
+            "give the interpreter's path alone; what must run before it belongs in clusterddp_setup",
         ),
         first="clusterddp hosts -i i.yaml",
         files={

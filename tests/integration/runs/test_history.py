@@ -115,7 +115,7 @@ def test_a_node_that_was_cut_off_speaks_for_itself_and_the_others_verdict_counts
     assert user.status(run)["verdict"] == found["verdict"]  # who has seen it once keeps it
     alone = stranger.status(run)
     assert (alone["state"], alone["exit_code"]) == ("failed", 125)
-    assert any(line.startswith("so says gpu02") for line in alone["notices"])
+    assert any(line.startswith("this verdict is gpu02's") for line in alone["notices"])
 
 
 def test_a_run_that_nobody_watched_is_told_though_no_host_answers(lab: Lab, user: User) -> None:

@@ -40,4 +40,4 @@ def test_the_file_of_the_environment_stands_before_the_folders(tmp_path: Path, m
 
 def test_a_broken_file_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "ansible.cfg").write_text("no section\n")
-    assert ansible_cfg_notices() == ["ansible.cfg: is not read, and cannot be"]
+    assert ansible_cfg_notices() == ["ansible.cfg: cannot be parsed; clusterddp does not read it anyway"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clusterddp.inventory import HostEntry
-from clusterddp.inventory.ssh_blocks import block
+from clusterddp.inventory.ssh_blocks import ssh_config_block
 
 SSH = shutil.which("ssh")
 ALIAS = "\nHost gpu00\n  HostName 10.9.9.9\n"
@@ -19,7 +19,7 @@ ALIAS = "\nHost gpu00\n  HostName 10.9.9.9\n"
 def understood(folder: Path, entry: HostEntry, more: str = "") -> dict[str, str]:
     """What ssh makes of it, by lower-case keyword; ``more``: the user's own configuration behind it."""
     path = folder / "config"
-    path.write_text(block(entry) + "\n" + more)
+    path.write_text(ssh_config_block(entry) + "\n" + more)
     done = subprocess.run([str(SSH), "-G", "-F", path, entry.name], capture_output=True, text=True, check=True)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines())
 
@@ -49,4 +49,4 @@ def test_ssh_takes_what_the_inventory_says(tmp_path: Path, given: dict[str, Any]
 
 
 def test_this_machine_needs_none() -> None:
-    assert block(HostEntry(name="here", address="here", connection="local")) == "# here is this machine"
+    assert ssh_config_block(HostEntry(name="here", address="here", connection="local")) == "# here is this machine"

@@ -45,14 +45,15 @@ class DialRequest(NamedTuple):
     timeout: float = field(Fields.real, default=3.0)  # seconds to connect, and again for the measurement
 
 
+OK, REFUSED, TIMEOUT, NO_ROUTE = "ok", "refused", "timeout", "no route"
+WRONG_NONCE = "wrong nonce"  # another machine answered
+NO_DATA = "no data"  # it connects, and nothing comes after
+BLACK_HOLE = "black hole"  # it connects, and large packets are lost
+
+
 @record
 class DialResult(NamedTuple):
-    """How one dial ended.
-
-    The word is ``ok``, ``refused``, ``timeout``, ``no route``, ``wrong nonce`` (another machine answered), ``no data``
-    (it connects, nothing comes after), ``black hole`` (it connects, large packets are lost), or the system's name for a
-    rarer failure.
-    """
+    """How one dial ended; ``word`` is one of those above, or the system's name for a rarer failure."""
 
     word: str = field(Fields.text)
     rtt_us: Optional[int] = field(Fields.maybe_number, default=None)  # the shortest round trip, by the kernel

@@ -109,3 +109,10 @@ def event_json(event: NodeEvent) -> Dict[str, Any]:
 def of_kind(events: Iterable[NodeEvent], kind: str) -> List[NodeEvent]:
     """Return the events of one kind."""
     return [event for event in events if event.kind == kind]
+
+
+def newest_start(events: Iterable[NodeEvent]) -> List[NodeEvent]:
+    """Return the events ``worker_started`` of a node's newest start of workers."""
+    started = of_kind(events, WORKER_STARTED)
+    last = max((event.start for event in started), default=0)
+    return [event for event in started if event.start == last]

@@ -194,14 +194,14 @@ class Fields:
         inner = self.part(name)
         return {str(key): read(inner, key) for key in value}
 
-    def check(self, name: str, meant: Callable[[str], object], what: str) -> str:
-        """Read a text that ``meant`` accepts: it returns something true and raises no ValueError."""
+    def check(self, name: str, is_valid: Callable[[str], object], what: str) -> str:
+        """Read a text for which ``is_valid`` returns something true and raises no ValueError."""
         value = self.text(name)
         try:
-            if meant(value):
+            if is_valid(value):
                 return value
         except ValueError:
-            pass  # as wrong as what gives nothing true
+            pass  # refused like a false result
         raise self.wrong(name, value, what)
 
     def items(self, name: str, read: Callable[["Fields"], T], count: Optional[int] = None) -> Tuple[T, ...]:

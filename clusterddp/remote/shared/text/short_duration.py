@@ -7,3 +7,8 @@ def short_duration(seconds: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds // unit:.0f} {name}"
     return f"{seconds:.0f} s"
+
+
+def ago(seconds: float) -> str:
+    """``now``, ``4 s ago``, ``12 min ago``."""
+    return "%s ago" % short_duration(seconds) if seconds >= 1 else "now"

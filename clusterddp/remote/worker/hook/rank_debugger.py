@@ -343,7 +343,7 @@ class Listener:
         self._folder, self._name, self._pid = os.open(folder, flags), name, os.getpid()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.fchmod(self._socket.fileno(), 0o600)  # the mode that its name gets
+            os.fchmod(self._socket.fileno(), 0o600)  # bind gives the file this mode
             # A socket's address has at most 107 bytes, and a spool's path may be longer.
             self._socket.bind("/proc/self/fd/%d/%s" % (self._folder, name))
             self._socket.listen(8)

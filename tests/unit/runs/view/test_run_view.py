@@ -243,7 +243,7 @@ class TestKeptVerdict:
         second = made("r1")[1]
         copy = kept(second.failed(9), missing=("gpu00",), member=1)
         view = one(holding(second, copy), unreachable=("gpu00",))
-        assert "so says gpu01, which had not heard gpu00" in view.notices()
+        assert "this verdict is gpu01's, which had not heard from gpu00" in view.notices()
 
     def test_who_watched_knows_why_a_host_was_lost_that_answers_again_by_the_end(self) -> None:
         first, second = made("r1")

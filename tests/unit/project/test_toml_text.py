@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.text.toml_text import parse_toml
+from clusterddp.project.toml_text import parse_toml
 
 
 @pytest.mark.parametrize(
