@@ -83,15 +83,21 @@ def rows_that_stay(
 ) -> list[DownRow]:
     """Return rows for what ``down`` leaves on hosts, and why."""
     results = {result.host: result for result in cleaned}
+    # The folders that `run --workdir` made and that were removed: of one that hosts share, one host reports it.
+    removed = {
+        _folder_key(host, folder)
+        for host in held
+        if (gone := results[host.host].named_workdirs)
+        for folder in host.workdirs
+        if folder.path in gone.removed
+    }
     rows = []
     for host in held:
         result = results[host.host]
-        # ``named_workdirs``: what was removed of the folders that `run --workdir` made beside the project's workdir
-        removed = result.named_workdirs.removed if result.named_workdirs else ()
         rows += [
             DownRow(host.host, STAYS, folder.bytes, f"{folder.path}: {_why_workdir_stays(folder, workdir, stopped)}")
             for folder in host.workdirs
-            if folder.path not in removed
+            if _folder_key(host, folder) not in removed
         ]
         if result.runs_left:
             left = counted(result.runs_left, "run")
@@ -101,6 +107,11 @@ def rows_that_stay(
         source = f" of {env.lock}" if env.lock else ""
         rows.append(DownRow(env.host, STAYS, env.bytes, f"environment {env.ident[:4]}{source}: {env.stays}"))
     return rows
+
+
+def _folder_key(host: Holdings, folder: WorkdirHeld) -> object:
+    """What is equal for a folder on all hosts that share it; one without an identifier is its host's own."""
+    return folder.ident or (host.host, folder.path)
 
 
 def _why_workdir_stays(folder: WorkdirHeld, workdir: str, stopped: Container[str]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ScriptError, SyncError, UsageError
+from clusterddp.remote.shared.workdir.manifest import parents
 from clusterddp.text.nearest import nearest
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def _relative_script(options: RunOptions, project: Project) -> str:
     if not options.again:
         _refuse_unreadable(path, options.script, cwd)
     absolute = Path(os.path.abspath(path))  # noqa: PTH100 - a link stays the name the user gave
+    if not absolute.is_relative_to(project.root):  # by its folder's own path, as the project's is
+        absolute = absolute.parent.resolve() / absolute.name
     if not absolute.is_relative_to(project.root):
         raise UsageError(
             f"script {options.script} is outside the project {project.root}", remedy="start from the folder it is in"
@@ -182,6 +185,11 @@ def check_synced(options: RunOptions, project: Project, tree: Tree) -> None:
     if options.module or options.no_sync:
         return
     inside = os.path.normpath(os.path.join(project.subfolder, options.script))  # noqa: PTH118 - a path on hosts
-    if not any(entry.path == inside for entry in (*tree.entries, *tree.data)):
-        why = next((item.reason for item in tree.skipped if item.path == inside), "git ignores it")
-        raise SyncError(f"script {inside} would not be synced: {why}", remedy="take it out of .gitignore")
+    synced = {entry.path for entry in (*tree.entries, *tree.data)}
+    real = os.path.relpath((project.root / inside).resolve(), project.root)
+    if inside in synced or (real in synced and synced.intersection(parents(inside))):  # below a link that is synced
+        return
+    reasons = {item.path: item.reason for item in tree.skipped}
+    why = next((reasons[path] for path in (inside, *parents(inside)) if path in reasons), "git ignores it")
+    remedy = "take it out of .gitignore" if tree.git else "name a file of the project"
+    raise SyncError(f"script {inside} would not be synced: {why}", remedy=remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import RunError
+from clusterddp.errors import RunError, UsageError
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
@@ -56,8 +56,10 @@ def choose_run(
 
     ``runs`` are all runs, oldest first. ``ending``: the command ends or changes the run, rather than only reading it.
     ``notify`` receives a line that names the run chosen among several live ones. Raises ``RunError`` if no run matches,
-    or several do.
+    or several do; ``UsageError`` if the reference is empty, which every id begins with.
     """
+    if reference == "":
+        raise UsageError("the name of a run is empty", remedy="name one, or leave it out for this project's run")
     exact = [view for view in runs if view.run == reference]
     if exact:
         return exact[-1]

@@ -25,6 +25,7 @@ class KeptFile:
 
     path: str
     kept_as: str
+    data: bool = False  # whether the project's file there is data, not code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +113,7 @@ def _kept_line(kept: KeptFile, subfolder: str) -> str:
     if kept.path == kept.kept_as:
         return f"{shown(kept.path)} was changed on the host and is no longer in the project: it stays there"
     line = f"{shown(kept.path)} on the host was not the project's: kept as {shown(kept.kept_as)}"
-    if is_code(kept.path):
+    if kept.data or is_code(kept.path):
         return line
     path = _as_typed(kept.path, subfolder)
     return f"{line}; as long as git tracks it each sync puts the project's there: `git rm --cached {path}` ends that"

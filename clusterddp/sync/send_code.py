@@ -272,6 +272,7 @@ class _HostSync:
     def _synced(self, done: Synced) -> HostSync:
         """The result, from the host's answer after a transfer."""
         self._record_standing(done.standing)
+        data = {entry.path for entry in self._tree.data}
         return HostSync(
             name=self.name,
             workdir=done.workdir,
@@ -279,7 +280,7 @@ class _HostSync:
             sent=done.sent,
             sent_bytes=sum(entry.size for entry in self.needs),
             removed=done.removed,
-            kept=tuple(KeptFile(path=path, kept_as=kept_as) for path, kept_as in done.kept),
+            kept=tuple(KeptFile(path=path, kept_as=kept_as, data=path in data) for path, kept_as in done.kept),
             notices=_notices_of(done),
             changes=self._first_changes or self.changes,
             data=self._standing_data(),

@@ -65,7 +65,7 @@ def is_bundle(path: Path) -> bool:
 
 def names_file(word: str) -> bool:
     """Whether a word means a bundle's file rather than a run: it has a slash, or ends as bundles do."""
-    return "/" in word or word.endswith(SUFFIX)
+    return "/" in word or word.endswith((SUFFIX, ".tgz"))
 
 
 def read_bundle(path: Path) -> ReadBundle:

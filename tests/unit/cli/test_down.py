@@ -11,6 +11,7 @@ from clusterddp.environments.removal import EnvironmentFound
 from clusterddp.remote.shared.cleanup.cleanup_records import WorkdirHeld
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import EverythingRemoved, Holdings
+from clusterddp.runs.named_workdirs import WorkdirsRemoved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,15 @@ def test_equal_rows_of_hosts_are_one_and_what_stays_says_why(capsys: pytest.Capt
         ["gpu[00:03]", "stays", "-", "1 file that you have pushed to /data/set"],
         ["gpu00", "stays", "9_kB", "environment 3fa1 of uv.lock: it is used"],
     ]
+
+
+def test_a_shared_folder_that_one_host_removed_stays_on_none() -> None:
+    others = FOLDER._replace(path="/home/alice/clusterddp/toy-1@exp", ident="other")
+    unnamed = others._replace(ident="")
+    held = [Holdings(host=host, workdirs=(others, unnamed)) for host in ("gpu00", "gpu01")]
+    removed = WorkdirsRemoved(host="gpu00", removed=(others.path, unnamed.path))
+    cleaned = [Cleaned(host="gpu00", named_workdirs=removed), Cleaned(host="gpu01")]
+    assert [row.host for row in rows_that_stay(held, [], cleaned, workdir="/toy-1")] == ["gpu01"]
 
 
 def test_what_would_be_lost_is_named_and_what_stays_is_no_success() -> None:

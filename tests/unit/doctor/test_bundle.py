@@ -163,7 +163,9 @@ def test_a_file_says_later_what_was_known(tmp_path: Path, capsys: pytest.Capture
     assert (name, message.known.name, message.line) == ("hosts/b/outputs/start-0/rank1-0.err", "disk-full", 2)
 
 
-@pytest.mark.parametrize(("word", "is_file"), [("night", False), ("./b", True), ("b.tar.gz", True), ("b.tar", False)])
+@pytest.mark.parametrize(
+    ("word", "is_file"), [("night", False), ("./b", True), ("b.tar.gz", True), ("b.tgz", True), ("b.tar", False)]
+)
 def test_a_word_means_a_file_or_a_run(word: str, *, is_file: bool) -> None:
     assert names_file(word) is is_file
 

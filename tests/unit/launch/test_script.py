@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.errors import ScriptError, UsageError
+from clusterddp.errors import ScriptError, SyncError, UsageError
 from clusterddp.launch.options import RunOptions
-from clusterddp.launch.script import check_script
+from clusterddp.launch.script import check_script, check_synced
 from clusterddp.project.project import find
-from tests.unit.sync_help import project_at
+from clusterddp.sync.project_files.project_tree import scan
+from tests.unit.sync_help import project_at, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +106,27 @@ def test_a_script_is_named_relative_to_the_workers_cwd(tmp_path: Path, typed: st
     assert check_script(replace(options, no_sync=True), project) == options.script
     (cwd / "train.py").unlink()
     assert check_script(replace(options, again="abcdefghij"), project) == "train.py", "the kept code has it"
+
+
+def test_a_script_may_be_named_by_a_link_to_its_projects_folder(tmp_path: Path) -> None:
+    (tmp_path / "p" / ".git").mkdir(parents=True)
+    (tmp_path / "p" / "train.py").write_text("")
+    (tmp_path / "link").symlink_to("p")
+    options = RunOptions(script=str(tmp_path / "link" / "train.py"))
+    assert check_script(options, find(tmp_path / "p")) == "train.py"
+
+
+def test_a_script_below_a_link_to_a_folder_of_the_project_is_synced_with_it(tmp_path: Path) -> None:
+    write(tmp_path / "p", **{"src/train.py": "", "data/x": ""})
+    project = project_at(tmp_path / "p")
+    (project.root / "scripts").symlink_to("src")
+    check_synced(RunOptions(script="scripts/train.py"), project, scan(project))
+    (project.root / "scripts").unlink()
+    write(tmp_path / "elsewhere", **{"train.py": ""})
+    (project.root / "scripts").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SyncError, match=r"script scripts/train.py would not be synced: .*; name a file of the") as told:
+        check_synced(RunOptions(script="scripts/train.py"), project, scan(project))
+    assert "git" not in str(told.value)
 
 
 def test_the_script_of_a_repeated_run_may_not_be_outside_its_project(tmp_path: Path) -> None:

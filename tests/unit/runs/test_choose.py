@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.errors import RunError
+from clusterddp.errors import RunError, UsageError
 from clusterddp.runs.choose import Requester, choose_run
 from tests.unit.runs.view.test_run_view import holding, kept, made, one, seen
 
@@ -64,6 +64,11 @@ class TestChoose:
             choose_run(self.found, "nope", ME)
         with pytest.raises(RunError, match="no run on these hosts"):
             choose_run([], None, ME)
+
+    @pytest.mark.parametrize("ending", [True, False])
+    def test_an_empty_name_is_refused_though_it_begins_every_id(self, *, ending: bool) -> None:
+        with pytest.raises(UsageError, match="the name of a run is empty; name one, or leave it out"):
+            choose_run(self.found[:1], "", ME, ending=ending)
 
 
 class TestOwner:

@@ -157,7 +157,8 @@ def test_a_users_choice_ends_a_conflict_and_loses_nothing(root: Path, host: Fake
     for number, take in enumerate((PROJECT, HOST), 1):
         write(host.workdir, **{CKPT: f"epoch {number}"})
         write(root, **{CKPT: f"better {number}"})
-        synced(root, host, take=take)
+        notices = synced(root, host, take=take).notices
+        assert not any("git" in line for line in notices)  # it is data, which git does not track
         synced(root, host)  # no conflict any more
     assert content(host.workdir) == {
         "train.py": "print(1)",
