@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.managed_job import JobStatus
     from clusterddp.runs.view.verdict_lines import Verdict
 
-UNREACHABLE = "unreachable"  # the state of a host that did not answer, or was not asked
+UNREACHABLE = "unreachable"  # the state of a host that did not answer
+NOT_ASKED = "not asked"  # the same of one outside `--limit`, or no longer in the inventory
 
 
 class LastHeard(NamedTuple):

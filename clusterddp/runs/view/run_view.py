@@ -21,7 +21,7 @@ from clusterddp.runs.view.notices import (
     stall_lines,
 )
 from clusterddp.runs.view.preload_hint import slow_imports
-from clusterddp.runs.view.run_status import UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
+from clusterddp.runs.view.run_status import NOT_ASKED, UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
 from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, node_end, remedy
 
 if TYPE_CHECKING:
@@ -267,13 +267,14 @@ class RunView:
         return [name for name in self.record.hosts if name not in answered]
 
     def _absent_status(self, name: str) -> HostStatus:
-        """Describe a host that did not answer by the last status that another host received from it."""
+        """Describe a host that did not answer, or was not asked, by the last status that another received from it."""
+        state = UNREACHABLE if name in self.silent or self.job else NOT_ASKED
         for node in self.nodes:
             heard = node.peers.nodes.get(name) if node.peers else None
             if heard and heard.attempt == self.attempt:
                 last = LastHeard(node.host, heard.state, heard.age)
-                return HostStatus(name=name, state=UNREACHABLE, heard=last)
-        return HostStatus(name=name, state=UNREACHABLE)
+                return HostStatus(name=name, state=state, heard=last)
+        return HostStatus(name=name, state=state)
 
 
 def run_views(

@@ -35,6 +35,10 @@ def one(*told: Told, unreachable: tuple[str, ...] = ()) -> RunView:
 
 
 class TestViews:
+    def test_a_host_that_was_not_asked_is_not_called_unreachable(self) -> None:
+        view = one(made("r1")[0])  # `--limit gpu00`
+        assert [(host.name, host.state) for host in view.hosts()] == [("gpu00", "running"), ("gpu01", "not asked")]
+
     def test_a_status_lists_the_failures_of_earlier_attempts_and_blames_nobody_for_them(self) -> None:
         first, second = made("r1"), made("r1")
         first[0].died(5, signal=9).failed(6)
