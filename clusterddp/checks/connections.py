@@ -37,7 +37,7 @@ def on_dialled(judge: Callable[[Evidence], Iterable[Finding]], title: str) -> Ca
         found = list(judge(evidence))
         yield from found
         named = {host for finding in found for host in finding.hosts}
-        well = tuple(report.name for report in evidence.hosts if report.name not in named)
+        well = tuple(name for name in evidence.names if name not in named)
         tried = coverage(evidence.network) if evidence.network else ""
         if tried and well:
             yield Finding(verdict="pass", hosts=well, message=f"{title}: {tried}")

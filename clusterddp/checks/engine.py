@@ -76,7 +76,7 @@ def judge(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
             findings = _run_check(evidence, check, culprits)
         except Exception as error:  # noqa: BLE001 - a bug of one check, whatever it is
             bug = error
-            hosts = tuple(report.name for report in evidence.hosts)
+            hosts = evidence.names
             findings = [Finding(verdict="unknown", hosts=hosts, message=internal_error(check.name))]
         culprits[check.name] = {
             host: finding.message for finding in findings if finding.verdict == "fail" for host in finding.hosts

@@ -118,6 +118,16 @@ class Evidence:
     broken: tuple[str, ...] = ()  # names of needs that were not collected because of a bug in clusterddp
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts' names, in order."""
+        return tuple(report.name for report in self.hosts)
+
+    @property
+    def where(self) -> Mapping[str, Interface]:
+        """Each host's interface on the network that runs would use, by the host's name; empty without one."""
+        return self.network.where if self.network else {}
+
+    @property
     def facts(self) -> list[tuple[HostEntry, Facts]]:
         """The facts of the hosts that reported them, in order."""
         return [(report.entry, report.facts) for report in self.hosts if report.facts]

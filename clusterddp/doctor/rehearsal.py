@@ -240,7 +240,7 @@ def parts(
         for host in result.hosts
         if result.name in causes and result.verdict == "fail"
     }
-    where = evidence.network.where if evidence.network else {}
+    where = evidence.where
     return [
         RehearsalPart(host=outcome.value, facts=report.facts, interface=where[report.name])
         for report, outcome in zip(evidence.hosts, outcomes, strict=True)

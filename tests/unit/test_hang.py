@@ -56,7 +56,7 @@ def test_leaves_a_thread():
 
 
 def test_a_thread_that_a_test_has_left_does_not_keep_the_run_from_its_end(tmp_path: Path) -> None:
-    hook = "from tests import conftest\nfrom tests.conftest import pytest_unconfigure\nconftest.LONGEST = 0.2\n"
+    hook = "from tests import conftest\nfrom tests.conftest import pytest_unconfigure\nconftest.LONGEST = 3\n"
     (tmp_path / "conftest.py").write_text(hook)
     (tmp_path / "test_leaves.py").write_text(LEAVES_A_THREAD)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

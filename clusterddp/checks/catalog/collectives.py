@@ -48,7 +48,7 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
     if bench is None or bench.together is None:
         return
     together = bench.together
-    hosts = tuple(report.name for report in evidence.hosts)
+    hosts = evidence.names
     yield from (unknown(host, "could not look: it took no part") for host in hosts if host not in together.hosts)
     if together.error:
         yield from _blame(together, hosts, "fail", together.error)
@@ -110,7 +110,7 @@ def _without_measurement(
 ) -> Iterable[Finding]:
     """Hosts without a measurement: skipped if the check `allreduce` reports why the run failed, else unknown."""
     measured = {result.host for result in results}
-    for host in (report.name for report in evidence.hosts):
+    for host in evidence.names:
         if host in measured:
             continue
         failed = host in together.hosts and together.error

@@ -58,7 +58,7 @@ def _loopback_note(report: HostEvidence) -> str:
 
 def _interface_choice(evidence: Evidence) -> Iterable[Finding]:
     """Warn where NCCL or gloo, started by hand, would use another network card than a run of clusterddp."""
-    where = evidence.network.where if evidence.network else {}
+    where = evidence.where
     for report in evidence.hosts:
         chosen = where.get(report.name)
         if chosen is None or chosen.loopback or report.facts is None:

@@ -150,7 +150,7 @@ def _lingering(entry: HostEntry, facts: Facts) -> Finding | None:
 
 
 def _live_runs(evidence: Evidence) -> Iterable[Finding]:
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     for run in evidence.runs or ():
         hosts = tuple(host for host in run.hosts if host in judged)
         if hosts and not run.left:
@@ -160,7 +160,7 @@ def _live_runs(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _leftovers(evidence: Evidence) -> Iterable[Finding]:
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     for run in evidence.runs or ():
         for host, pids in run.left.items():
             if host in judged:

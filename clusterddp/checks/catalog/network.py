@@ -109,7 +109,7 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
     if network is None:
         return
     if network.error:
-        hosts = tuple(report.name for report in evidence.hosts)
+        hosts = evidence.names
         yield Finding(verdict="fail", hosts=hosts, message=network.error, fix=network.remedy)
         return
     for report in evidence.hosts:
@@ -122,7 +122,7 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
     yield from found
     if network.where and not all(interface.loopback for interface in network.where.values()):
         named = {host for finding in found for host in finding.hosts} | set(network.deaf)
-        well = tuple(report.name for report in evidence.hosts if report.name not in named)
+        well = tuple(name for name in evidence.names if name not in named)
         if well:
             tried = f"{_SPARSE_TITLE}: {coverage(network)}" if coverage(network) else _TITLE
             yield Finding(verdict="pass", hosts=well, message=f"{tried}; a job needs {_job_ports(evidence)} open")
@@ -133,7 +133,7 @@ def _ports(evidence: Evidence) -> Iterable[Finding]:
     network = evidence.network
     if network is None:
         return
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     ranges = {report.name: "{}-{}".format(*report.entry.ports) for report in evidence.hosts}
     for host, why in network.deaf.items():
         if host in judged:
@@ -148,7 +148,7 @@ def _connection_findings(
     evidence: Evidence, failures: Sequence[DialFailure], all_failures: Sequence[DialFailure], ranges: Mapping[str, str]
 ) -> Iterable[Finding]:
     """Turn failed connections into findings, one per port range and error, blaming the hosts common to its pairs."""
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     ranged = {(failure.source, failure.target) for failure in all_failures if failure.ranged}
     groups: dict[tuple[str, str], list[DialFailure]] = {}
     for failure in failures:
@@ -200,8 +200,8 @@ def _ports_taken(evidence: Evidence) -> Iterable[Finding]:
 
 def _compare_interfaces(evidence: Evidence, field: str, what: str, unit: str) -> Iterable[Finding]:
     """Warn of hosts whose interface has another value of ``field`` than most; ``what`` and ``unit`` name it."""
-    where = evidence.network.where if evidence.network else {}
-    judged = {report.name for report in evidence.hosts}
+    where = evidence.where
+    judged = set(evidence.names)
     values = {host: getattr(interface, field) for host, interface in where.items() if host in judged}
     by_host = {host: str(value) for host, value in values.items() if value is not None}
     usual, odd = odd_ones(by_host)

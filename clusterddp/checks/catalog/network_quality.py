@@ -28,7 +28,7 @@ _OUTLIER_FACTOR = 5  # this many times the usual round trip is an outlier
 def _black_hole(evidence: Evidence) -> Iterable[Finding]:
     """Fail hosts whose small packets arrive while large ones are lost, as with a wrong MTU."""
     yield from _not_measured(evidence, lambda pair: pair.bulk is not None)
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     network = evidence.network
     failures = [
         failure
@@ -44,7 +44,7 @@ def _black_hole(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _judged_pairs(evidence: Evidence) -> list[Pair]:
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     pairs = evidence.network.pairs if evidence.network else ()
     return [pair for pair in pairs if pair.source in judged and pair.target in judged]
 
@@ -112,7 +112,7 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
         return
     usual = sorted(rtts.values())[len(rtts) // 4]  # of three hosts, four of six directions involve a far one
     if usual > _ALWAYS_FAR:
-        hosts = tuple(report.name for report in evidence.hosts)
+        hosts = evidence.names
         yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")
         return
     limit = max(_NEVER_FAR, _OUTLIER_FACTOR * usual)

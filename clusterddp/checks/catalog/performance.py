@@ -23,7 +23,7 @@ _MIN_SHARE_OF_LINK = 0.1  # of the link's rate; TCP reaches about 0.8, our singl
 def busy(evidence: Evidence) -> list[Finding]:
     """What else computes on the hosts, as failures: it would distort a measurement and be disturbed by it."""
     found = [replace(one, verdict="fail") for one in gpus.busy_gpus(evidence) if one.verdict != "unknown"]
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     for run in evidence.runs or ():
         if not run.left:
             owner = f" of {run.operator}" if run.operator else ""
@@ -33,11 +33,11 @@ def busy(evidence: Evidence) -> list[Finding]:
 
 def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
     bench = evidence.bench
-    judged = {report.name for report in evidence.hosts}
+    judged = set(evidence.names)
     if bench is None:
         return
     if bench.alone:
-        yield Finding(verdict="skipped", hosts=tuple(report.name for report in evidence.hosts), message=bench.alone)
+        yield Finding(verdict="skipped", hosts=evidence.names, message=bench.alone)
         return
     speeds = [one for one in bench.speeds if {one.source, one.target} <= judged]
     found = find_slow_hosts(speeds)
@@ -49,7 +49,7 @@ def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
     yield from _unmeasured(evidence, speeds)
     link_rate = _slowest_link(evidence)
     if link_rate and 0 < found.usual < _MIN_SHARE_OF_LINK * link_rate:
-        hosts = tuple(report.name for report in evidence.hosts)
+        hosts = evidence.names
         message = f"all hosts: {rate(found.usual)} at best on links of {rate(link_rate)}"
         yield Finding(verdict="warn", hosts=hosts, message=message)
 
@@ -71,7 +71,7 @@ def _direction(host: SlowHost) -> str:
 
 def _slowest_link(evidence: Evidence) -> float | None:
     """The rate of the slowest host's link in Mbit/s; None unless the rate of every host's card is known."""
-    where = evidence.network.where if evidence.network else {}
+    where = evidence.where
     speeds = [where[report.name].speed_mbit if report.name in where else None for report in evidence.hosts]
     known = [one for one in speeds if one is not None]
     return float(min(known)) if known and len(known) == len(speeds) else None

@@ -26,7 +26,7 @@ def _judge(evidence: Evidence) -> Iterable[Finding]:
     result = evidence.rehearsal
     if result is None:
         return
-    hosts = tuple(report.name for report in evidence.hosts)
+    hosts = evidence.names
     yield from (warn(host, f"something of it may be left: {what}") for host, what in result.left.items())
     if result.failure:
         yield from _failed(result, hosts)

@@ -141,6 +141,11 @@ class Membership:
         return bool(self.left - {self.member}) and len(lost) == len(self.names) - 1
 
     @property
+    def own_name(self) -> str:
+        """This node's host."""
+        return self.names[self.member]
+
+    @property
     def may_decide(self) -> bool:
         """Whether this node may decide for the run: it leads a majority, and has proved contact with one just now."""
         return self.control.leading and self.control.majority and self.control.in_contact

@@ -68,7 +68,7 @@ def _cards(child: Optional[Child]) -> Tuple[List[Card], Optional[str]]:
     if answer.status != 0:
         return [], nvidia_smi.failure_reason(answer)
     try:
-        return nvidia_smi_xml.parse_cards(answer.payload.decode("utf-8", "replace")), None
+        return nvidia_smi_xml.parse_cards(answer.text), None
     except ValueError as error:
         return [], str(error)[:300]
 
@@ -78,7 +78,7 @@ def _links(child: Optional[Child]) -> Tuple[Dict[str, Tuple[int, int]], Optional
     if child is None:
         return {}, None
     answer = child.answer()
-    links = nvidia_smi_xml.parse_links(answer.payload.decode("utf-8", "replace"))
+    links = nvidia_smi_xml.parse_links(answer.text)
     return links, nvidia_smi.failure_reason(answer) if answer.status is None else None
 
 
@@ -91,7 +91,7 @@ def _fabric_manager(env: Dict[str, str]) -> Optional[Child]:
 
 def _service_state(child: Optional[Child]) -> Optional[str]:
     """The systemd state of a service, such as ``active``; None without systemd."""
-    state = child.answer().payload.decode("utf-8", "replace").strip() if child else ""
+    state = child.answer().text.strip() if child else ""
     return state[:40] or None
 
 

@@ -38,7 +38,7 @@ class LoginShell:
         if self._child is None:
             return LoginPython(error=self._error)
         answer = self._child.answer()
-        _, marker, output = answer.payload.decode("utf-8", "replace").partition(_MARKER + "\n")
+        _, marker, output = answer.text.partition(_MARKER + "\n")
         if not marker:
             return LoginPython(error="a login shell did not come to its prompt")
         found = next((line for line in output.splitlines() if line.startswith("/")), None)

@@ -97,7 +97,7 @@ def _gpus(smi: Optional[Child]) -> _Gpus:
     if answer.status:
         return _Gpus(error=nvidia_smi.failure_reason(answer))
     try:
-        found = nvidia_smi_xml.parse_usage(answer.payload.decode("utf-8", "replace"))
+        found = nvidia_smi_xml.parse_usage(answer.text)
     except ValueError as error:
         return _Gpus(error=str(error)[:300])
     return _Gpus(tuple(gpu._replace(processes=tuple(map(_described, gpu.processes))) for gpu in found))

@@ -46,7 +46,7 @@ class KernelLog:
         readable, found = self._readable.answer(), self._matches.answer()
         if not readable.payload.strip() or found.status not in (0, 1) or "pattern matching" in found.output:
             return None
-        rows = (line.split(" ", 1) for line in found.payload.decode("utf-8", "replace").splitlines())
+        rows = (line.split(" ", 1) for line in found.text.splitlines())
         return [(seconds_or_zero(row[0]), row[1]) for row in rows if len(row) == 2]
 
 

@@ -5,7 +5,6 @@ the login host fetch the spools; from then on the login host reports on the run.
 """
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -15,21 +14,22 @@ import threading
 from typing import IO, Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.run.plan import SECRETS
 from ..shared.slurm.job_record import JOB_ID, OUR_CODE, PROJECT_CODE
 from ..shared.slurm.login_records import CollectedRequest, CollectRequest, SecretsRequest
-from ..system.bootstrap import Refused, private, private_folder, write_private
+from ..system.bootstrap import Refused, private, private_folder
 from .job_folder import NAME, JobFolder, existing_folder
 
 NODE_TIMEOUT = 45.0  # seconds for one node's files; the script waits for a minute
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _TAR_END = bytes(1024)  # the end of a tar archive
-EXCLUDED = ("secrets.json", "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
+EXCLUDED = (SECRETS, "control.key", "remote.pyz", "hook", "torch", OUR_CODE, PROJECT_CODE, "*.tmp")
 
 
 def slurm_secrets(request: Request) -> None:
     """Operation: store the values of a run's secrets, for which its nodes wait; takes a ``SecretsRequest``."""
     given = request.read_args(SecretsRequest)
-    write_private(existing_folder(request.state, given.run).file("secrets.json"), json.dumps(given.secrets).encode())
+    existing_folder(request.state, given.run).write_secrets(given.secrets)
 
 
 def slurm_collected(request: Request) -> None:

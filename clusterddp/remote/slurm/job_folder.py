@@ -1,9 +1,11 @@
 """Access to the files in the folder of a run under Slurm, which its nodes and the login host share."""
 
+import json
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar
 
+from ..shared.run.plan import SECRETS
 from ..shared.run.spool_records import StopOrder, read_stop_order
 from ..shared.schema.fields import DamagedError, Fields
 from ..shared.schema.json_text import read_json
@@ -11,7 +13,7 @@ from ..shared.schema.record import field, read_record, record, to_fields
 from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, read_slurm_job
 from ..shared.verdict.judge import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
-from ..system.bootstrap import Refused, write_json
+from ..system.bootstrap import Refused, write_json, write_private
 from .shared_exchange import NodeFailure
 
 T = TypeVar("T")
@@ -64,9 +66,18 @@ class JobFolder:
             raise Refused("%s is not there" % self.file("job.json"), "submit the script again")
         return job
 
+    @property
+    def secrets_path(self) -> str:
+        """The file with the values of the run's secrets, a JSON object."""
+        return self.file(SECRETS)
+
+    def write_secrets(self, values: Mapping[str, str]) -> None:
+        """Store the values of the run's secrets, by name."""
+        write_private(self.secrets_path, json.dumps(values).encode())
+
     def secrets(self, names: Sequence[str]) -> Dict[str, str]:
         """Read the values of the run's secrets, by name; raises Refused if a value is missing."""
-        path = self.file("secrets.json")
+        path = self.secrets_path
         stored = read_json(path) if names else {}
         values = {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
         missing = [name for name in names if name not in values]
@@ -219,7 +230,7 @@ class JobFolder:
     def remove_secrets(self) -> None:
         """Remove the run's secrets."""
         try:
-            os.unlink(self.file("secrets.json"))
+            os.unlink(self.secrets_path)
         except FileNotFoundError:
             pass  # there were none
 

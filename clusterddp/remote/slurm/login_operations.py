@@ -63,7 +63,7 @@ def run_command(argv: List[str]) -> CommandAnswer:
     environment = {name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS}
     environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
     result = Child(argv, env=environment, timeout=COMMAND_TIMEOUT, cwd="/").answer()
-    return CommandAnswer(status=result.status, out=result.payload.decode(errors="replace"), err=result.output)
+    return CommandAnswer(status=result.status, out=result.text, err=result.output)
 
 
 def submit(request: Request) -> Dict[str, Any]:
@@ -115,7 +115,7 @@ def _prepare_folder(folder: JobFolder, index: str, to_submit: RunToSubmit) -> Jo
     job = in_array(json.dumps(to_submit.job), to_submit.run, index, folder.run)
     write_private(folder.file("job.json"), job.encode())
     if to_submit.secrets:
-        write_private(folder.file("secrets.json"), json.dumps(to_submit.secrets).encode())
+        folder.write_secrets(to_submit.secrets)
     return folder
 
 
@@ -173,7 +173,7 @@ def _describe_run(folder: JobFolder) -> SubmittedRun:
         starts=len(folder.starts()),
         attempt=folder.attempt(),
         end=folder.final_verdict(),
-        secrets=os.path.exists(folder.file("secrets.json")),
+        secrets=os.path.exists(folder.secrets_path),
         unshared=job.sent_code is not None,
         awaits_collection=folder.awaits_collection(),
         awaiting=folder.awaiting(),

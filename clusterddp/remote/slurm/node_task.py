@@ -155,7 +155,7 @@ class Task:
 
     def await_secrets(self, plan: NodePlan) -> None:
         """Wait until the values of the run's secrets have arrived; raises Refused if they do not."""
-        path = self.folder.file("secrets.json")
+        path = self.folder.secrets_path
         if plan.secrets:
             self._await_arrival(lambda: os.path.exists(path), path, "the values of %s" % ", ".join(plan.secrets))
 

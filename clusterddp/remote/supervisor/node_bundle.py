@@ -350,7 +350,7 @@ class Machine:
         for name, what, child in self._smi:
             answer = child.answer()
             if answer.status == 0:
-                parts.add(name, "`%s`" % what, answer.payload.decode("utf-8", "replace"))
+                parts.add(name, "`%s`" % what, answer.text)
             elif answer.status is None:
                 parts.lack(what, "it did not answer within %d s: the driver may hang" % self._timeout)
             else:

@@ -165,7 +165,7 @@ class StopConditions:
         now = boot_clock()
         lost = self._fatal(self.membership.lost(now, self.limits.fenced))
         behind = self._fatal(self.membership.behind(now, self.limits.behind)) if self.control.leading else ""
-        host = self.membership.names[self.membership.member]
+        host = self.membership.own_name
         ended = self._fatal(sorted(self.membership.ended))
         if lost and not ended and not self.control.settled:
             return attempt_end_order(self.plan, "%s lost contact with %s" % (host, lost), self.limits.grace)
@@ -200,19 +200,19 @@ class StopConditions:
         self.alone_since = self.alone_since or boot_clock()
         if boot_clock() - self.alone_since < AGENT_END_TIMEOUT:
             return None
-        host = self.membership.names[self.membership.member]
+        host = self.membership.own_name
         return attempt_end_order(self.plan, "the run was over before %s took part" % host, 0.0)
 
     def _no_contact(self) -> Optional[EndOrder]:
         """A node without contact to a majority ends its own part where another attempt may start without it."""
         if boot_clock() < self._lease_end():
             return None
-        host = self.membership.names[self.membership.member]
+        host = self.membership.own_name
         return attempt_end_order(self.plan, "%s lost contact with the other hosts" % host, self.limits.grace)
 
     def fence_order(self) -> Optional[EndOrder]:
         """Our fence has ended this node's processes, or has ended itself: nothing would end this node if it hangs."""
-        host = self.membership.names[self.membership.member]
+        host = self.membership.own_name
         if self.fence.acted is not None:
             reason = "%s was held up for %d s or more, so its part was ended" % (host, self._fence_limit())
             return attempt_end_order(self.plan, reason, 0.0)
@@ -244,7 +244,7 @@ class StopConditions:
         """The other nodes have waited for this one so long that they may have begun another attempt."""
         if self.decided_at is None or boot_clock() - self.decided_at <= self.limits.behind / 2:
             return None
-        host = self.membership.names[self.membership.member]
+        host = self.membership.own_name
         return attempt_end_order(self.plan, "%s was too late for attempt %d" % (host, self.plan.attempt), 0.0)
 
     def lease(self, agent: Optional[int]) -> Lease:

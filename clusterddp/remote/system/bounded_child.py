@@ -26,6 +26,11 @@ class ChildResult(NamedTuple):
     payload: bytes  # its answer
     output: str  # the end of what else it printed
 
+    @property
+    def text(self) -> str:
+        """Its answer as text."""
+        return self.payload.decode("utf-8", "replace")
+
     def last_line(self) -> str:
         """The child's last line of output that is not blank, else an empty string."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]

@@ -25,7 +25,7 @@ class LastMessages:
     def text(self) -> Optional[str]:
         """The messages, a line each; None where they may not be read."""
         # A user who may read only their own messages gets no error, but no message either, not even one of this boot.
-        lines = self._journal.answer().payload.decode("utf-8", "replace") if self._journal else ""
+        lines = self._journal.answer().text if self._journal else ""
         if lines.strip():
             return lines
         ring = read_ring()

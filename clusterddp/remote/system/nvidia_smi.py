@@ -64,10 +64,10 @@ def read_query(query: Query) -> GpuListing:
         if answer.status != 0:
             return GpuListing([], failure_reason(answer))
     try:
-        gpus = parse_gpus(_text(answers[0]))
+        gpus = parse_gpus(answers[0].text)
     except ValueError as error:
         return GpuListing([], str(error))
-    running = parse_apps(_text(answers[1]))
+    running = parse_apps(answers[1].text)
     return GpuListing([gpu._replace(processes=tuple(running.get(gpu.uuid, ()))) for gpu in gpus])
 
 
@@ -122,12 +122,8 @@ def failure_reason(answer: ChildResult) -> str:
     if answer.status is None:
         return "nvidia-smi did not answer within %d s" % TIMEOUT
     # It prints most of its failures on stdout.
-    lines = [line.strip() for line in (answer.output + "\n" + _text(answer)).splitlines() if line.strip()]
+    lines = [line.strip() for line in (answer.output + "\n" + answer.text).splitlines() if line.strip()]
     return "nvidia-smi failed with status %d%s" % (answer.status, ": " + lines[0][:300] if lines else "")
-
-
-def _text(answer: ChildResult) -> str:
-    return answer.payload.decode("utf-8", "replace")
 
 
 def _parse_mib(cell: str) -> Optional[int]:

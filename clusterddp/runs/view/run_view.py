@@ -21,7 +21,15 @@ from clusterddp.runs.view.notices import (
     stall_lines,
 )
 from clusterddp.runs.view.preload_hint import slow_imports
-from clusterddp.runs.view.run_status import NOT_ASKED, UNREACHABLE, HostDetails, HostStatus, LastHeard, RunSummary, seconds
+from clusterddp.runs.view.run_status import (
+    NOT_ASKED,
+    UNREACHABLE,
+    HostDetails,
+    HostStatus,
+    LastHeard,
+    RunSummary,
+    seconds,
+)
 from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, node_end, remedy
 
 if TYPE_CHECKING:

@@ -30,7 +30,9 @@ def conditions(
     own = {"member": 1, "members": (0, 1, 2), "elastic": True, "min_nodes": 2, "relaunch": 2}
     plan = changed(PLAN, **{**own, **changes})
     membership: Any = SimpleNamespace(
-        names=HOSTS, ended_statuses=lambda attempt: {0: word} if word and attempt == 1 else {}
+        names=HOSTS,
+        own_name=HOSTS[1],
+        ended_statuses=lambda attempt: {0: word} if word and attempt == 1 else {},
     )
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)
