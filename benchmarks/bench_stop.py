@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 WORKERS = 8
-AIM = 2.0  # seconds
+AIM = 1.0  # seconds, of 3 hosts
 SETTLED = 3.0  # seconds until all supervisors know each other; a stop sooner waits for them up to 5 s
 AGENT = f"""
 import signal, subprocess
