@@ -110,7 +110,7 @@ def rows_that_stay(
 
 
 def _folder_key(host: Holdings, folder: WorkdirHeld) -> object:
-    """What is equal for a folder on all hosts that share it; one without an identifier is its host's own."""
+    """Return a key that is equal on all hosts that share a folder; without an identifier no other host has it."""
     return folder.ident or (host.host, folder.path)
 
 

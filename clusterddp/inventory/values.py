@@ -88,7 +88,7 @@ class Inventory:
             raise
 
     def pattern_without(self, names: Collection[str]) -> str:
-        """The pattern that selects this inventory's hosts except ``names``; empty if no node would be left."""
+        """Return a host pattern for all hosts of this inventory except ``names``; empty if no node would be left."""
         left = [host.name for host in self.hosts if host.name not in names]
         if not any(host.name in left for host in self.nodes):
             return ""

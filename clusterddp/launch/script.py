@@ -186,8 +186,10 @@ def check_synced(options: RunOptions, project: Project, tree: Tree) -> None:
         return
     inside = os.path.normpath(os.path.join(project.subfolder, options.script))  # noqa: PTH118 - a path on hosts
     synced = {entry.path for entry in (*tree.entries, *tree.data)}
+    if inside in synced:
+        return
     real = os.path.relpath((project.root / inside).resolve(), project.root)
-    if inside in synced or (real in synced and synced.intersection(parents(inside))):  # below a link that is synced
+    if real in synced and synced.intersection(parents(inside)):  # below a link that is synced
         return
     reasons = {item.path: item.reason for item in tree.skipped}
     why = next((reasons[path] for path in (inside, *parents(inside)) if path in reasons), "git ignores it")

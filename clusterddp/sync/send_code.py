@@ -272,7 +272,7 @@ class _HostSync:
     def _synced(self, done: Synced) -> HostSync:
         """The result, from the host's answer after a transfer."""
         self._record_standing(done.standing)
-        data = {entry.path for entry in self._tree.data}
+        data = {entry.path for entry in self._tree.data} if done.kept else set()
         return HostSync(
             name=self.name,
             workdir=done.workdir,

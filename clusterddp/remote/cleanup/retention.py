@@ -57,7 +57,7 @@ def prune_at_start(state: str, hosts: Container[str]) -> None:
 
 
 def take_hourly_turn(stamp_file: str) -> bool:
-    """Whether ``stamp_file`` is missing or over an hour old; if so stamp it now: this caller does the work."""
+    """Return whether ``stamp_file`` is missing or over an hour old, and if so set its modification time to now."""
     if os.path.exists(stamp_file) and abs(time.time() - os.stat(stamp_file).st_mtime) < PRUNE_INTERVAL:
         return False
     os.close(os.open(stamp_file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))

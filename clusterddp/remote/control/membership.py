@@ -147,7 +147,7 @@ class Membership:
 
     @property
     def may_decide(self) -> bool:
-        """Whether this node may decide for the run: it leads a majority, and has proved contact with one just now."""
+        """Whether this node may decide for the run: it leads, and is in proved contact with a majority of the nodes."""
         return self.control.leading and self.control.majority and self.control.in_contact
 
     @property

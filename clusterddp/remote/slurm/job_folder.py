@@ -68,7 +68,7 @@ class JobFolder:
 
     @property
     def secrets_path(self) -> str:
-        """The file with the values of the run's secrets, a JSON object."""
+        """The path of the JSON file with the values of the run's secrets."""
         return self.file(SECRETS)
 
     def write_secrets(self, values: Mapping[str, str]) -> None:

@@ -67,7 +67,7 @@ def run_command(argv: List[str]) -> CommandAnswer:
 
 
 def submit(request: Request) -> Dict[str, Any]:
-    """Submit a run's script (an array's as one job), or start it inside an existing job.
+    """Operation: submit a run's batch script by sbatch, or start it inside an existing job; an array is one job.
 
     Takes a ``SubmitRequest``, returns a ``CommandAnswer``.
     """

@@ -201,7 +201,7 @@ class PreloadedStart(NamedTuple):
 
 
 def _start_detached(argv: List[str], env: Mapping[str, str], folder: str, log: str) -> int:
-    """Start a process that is no child of this one and shares no session with it; return its pid."""
+    """Start a daemon, by two forks and a session of its own; return its pid."""
     pid_reader, pid_writer = os.pipe()
     intermediate = os.fork()
     if not intermediate:

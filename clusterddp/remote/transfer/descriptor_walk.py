@@ -25,7 +25,7 @@ class FolderTree:
         self._open: Optional[Tuple[str, int]] = None
 
     def open_root(self) -> int:
-        """Open the root, once, and return its descriptor; raises Refused if a link is on the way by now."""
+        """Open the root at the first call, and return its descriptor; raises Refused if its path has a symlink."""
         if self._root_handle is None:
             try:
                 self._root_handle, _ = open_folder(os.fsdecode(self._root), alone=False, links=0)

@@ -170,7 +170,7 @@ class SyncRecord:
         write_private(os.fsdecode(self._path(RECORD)), text, durable=durable)
 
     def save_stats(self, known: "KnownFiles", proof: VerifiedFiles, read_at: int) -> None:
-        """Save ``proof``'s stats in the stat cache; ``read_at`` (ns) is when it began to read the files."""
+        """Save the stats that ``proof`` found to the stat cache; ``read_at``: when (ns) it began to read the files."""
         chunk_lists = {**known.chunk_lists, **proof.chunk_lists}
         self._cache = StatCache(self.digest, read_at, known.paths, proof.stats, chunk_lists, known.manifest)
         write_stat_cache(self._state, self.root, self._cache)

@@ -107,7 +107,7 @@ class WorkdirUpdate:
                 )
 
     def open_root(self) -> bytes:
-        """Open the folder that is changed, and return a path to it, whatever is put in its place; raises Refused."""
+        """Open the workdir, and return a path by its descriptor, valid if it is renamed or replaced; raises Refused."""
         self.disk.root = path_of(self._tree.open_root())
         return self.disk.root
 

@@ -72,7 +72,7 @@ def commit_and_dirty(root: bytes, repositories: Iterable[bytes] = ()) -> dict[st
 
 
 def _is_dirty(root: bytes) -> bool:
-    """Whether a repository has changes, those inside submodules left out, or git fails.
+    """Whether a repository has uncommitted changes, apart from those inside its submodules, or git fails.
 
     Git would look into a submodule by the submodule's own configuration, whose filters are disabled only where git
     is started in it.

@@ -253,9 +253,12 @@ class Host:
                 if key.fileobj is listener:
                     last_message._accept(listener, secret, selector, links)
                     continue
-                finished, _answered = last_message._read_and_answer(links[key.data])
+                link = links.get(key.data)
+                if link is None:  # closed a moment ago to make room
+                    continue
+                finished, _answered = last_message._read_and_answer(link)
                 if finished:
-                    last_message._close_link(links[key.data], selector, links)
+                    last_message._close_link(link, selector, links)
 
         return turn
 

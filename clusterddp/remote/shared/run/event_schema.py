@@ -111,8 +111,13 @@ def of_kind(events: Iterable[NodeEvent], kind: str) -> List[NodeEvent]:
     return [event for event in events if event.kind == kind]
 
 
+def last_start(events: Iterable[NodeEvent]) -> int:
+    """Return the number of a node's newest start of workers; 0 before the first."""
+    return max((event.start for event in events if event.kind == WORKER_STARTED), default=0)
+
+
 def newest_start(events: Iterable[NodeEvent]) -> List[NodeEvent]:
     """Return the events ``worker_started`` of a node's newest start of workers."""
     started = of_kind(events, WORKER_STARTED)
-    last = max((event.start for event in started), default=0)
+    last = last_start(started)
     return [event for event in started if event.start == last]

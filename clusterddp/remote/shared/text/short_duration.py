@@ -10,5 +10,5 @@ def short_duration(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """``now``, ``4 s ago``, ``12 min ago``."""
+    """Format the time since an event: ``now``, ``4 s ago``, ``12 min ago``."""
     return "%s ago" % short_duration(seconds) if seconds >= 1 else "now"

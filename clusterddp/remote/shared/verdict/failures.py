@@ -16,7 +16,15 @@ Times are the node's own clock (ns).
 from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from ..processes.signal_numbers import signal
-from ..run.event_schema import AGENT_EXITED, STALLED_EVENT, STOPPING, WORKER_EXITED, WORKER_STARTED, NodeEvent
+from ..run.event_schema import (
+    AGENT_EXITED,
+    STALLED_EVENT,
+    STOPPING,
+    WORKER_EXITED,
+    WORKER_STARTED,
+    NodeEvent,
+    last_start,
+)
 from ..schema.fields import Fields
 from ..schema.record import Reader, field, record
 from ..text.shortening import cut_in_the_middle
@@ -139,13 +147,13 @@ class Cause(NamedTuple):
 
 def worker_failures(node: Evidence) -> List[FailedWorker]:
     """List the failed workers of a node's last start, by class, then by time."""
-    last = _last_start(node)
+    last = last_start(node.events)
     return sorted(_failures_of(node, last), key=lambda failure: (failure.kind, failure.time_ns))
 
 
 def recovered_failures(node: Evidence) -> List[FailedWorker]:
     """List the failures of earlier starts, after which torchrun restarted the workers."""
-    earlier = range(_last_start(node))
+    earlier = range(last_start(node.events))
     return [failure for start in earlier for failure in _failures_of(node, start) if failure.kind != ENDED]
 
 
@@ -179,10 +187,6 @@ def agent_output(node: Evidence) -> str:
 def is_lost_peer(text: str) -> bool:
     """Whether a message reports that another worker disappeared."""
     return bool(_search(_LOST_PEER, text)) and not _search(_OWN_FAULT, text)
-
-
-def _last_start(node: Evidence) -> int:
-    return max((event.start for event in node.events if event.kind == WORKER_STARTED), default=0)
 
 
 def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:

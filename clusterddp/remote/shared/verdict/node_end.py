@@ -8,7 +8,7 @@ Times are by the operator's clock (ns).
 
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..run.event_schema import STOPPING, WORKER_EXITED, NodeEvent, newest_start
+from ..run.event_schema import STOPPING, WORKER_EXITED, NodeEvent, last_start
 from ..run.run_state import ENDED_STATES, RunState
 from ..run.spool_records import ExitRecord
 from ..schema.fields import DamagedError, Fields
@@ -97,8 +97,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
     offset, ended = part.clock_offset_ns, part.ended
     events = part.evidence.events
     stops = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENTIAL_REASONS]
-    started = newest_start(events)
-    last = started[0].start if started else 0
+    last = last_start(events)
     exits = [event for event in events if event.kind == WORKER_EXITED and event.start == last]
     failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
     output = agent_output(part.evidence)

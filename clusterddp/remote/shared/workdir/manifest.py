@@ -171,7 +171,7 @@ def folders_above(paths: Iterable[bytes]) -> Set[bytes]:
 
 
 def paths_above_others(paths: Iterable[bytes]) -> Set[bytes]:
-    """Return those of the paths that are folders above others of them; in about the memory of the paths themselves."""
+    """Return the paths that are parent folders of other given paths; takes memory in proportion to their length."""
     ordered = sorted(path + b"/" for path in set(paths))  # what is below a folder follows it at once
     return {path[:-1] for path, following in zip(ordered, ordered[1:]) if following.startswith(path)}  # noqa: RUF007 - Python 3.8
 

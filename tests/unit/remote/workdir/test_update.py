@@ -22,7 +22,7 @@ ENTRY = Entry(".bashrc", FILE, False, len(DATA), digest_of(DATA))
 
 
 class Nothing:
-    """What was written in a folder before: nothing."""
+    """The record of a folder in which no sync has written anything."""
 
     entries: list[Entry] = []  # noqa: RUF012 - as the records have it
 
@@ -43,7 +43,7 @@ def workdir(tmp_path: Path) -> Path:
 
 
 def replace_by_link(workdir: Path, target: Path) -> None:
-    """What another member of the group can do who may rename in the folder above."""
+    """Do what a user can who may write in the parent folder: rename the workdir and put a link in its place."""
     workdir.rename(workdir.with_name("gone"))
     workdir.symlink_to(target)
 
