@@ -2,7 +2,7 @@
 
 That a follower has not waited for a stream is seen by what it never says: "interrupted" would be said of a silent host
 after its limit of half a minute, and nobody here heals a host before the follower has ended. When it has ended is
-compared with when the first host wrote the verdict.
+compared with when the first host wrote the verdict: well before that limit, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MISSING = remedy("runs/ending.py", "`clusterddp logs {} --host {}` asks for them again")
 LINES = 100
 LIMIT = 120.0  # seconds until all have heard how the run ended
-HEARD = 2.0  # seconds after the first host has written the verdict in which it is heard
-ANOTHER_WAY = 10.0  # the same where the only host that has it must be asked over a new connection
+HEARD = 20.0  # seconds after the first host has written the verdict: who waits for a silent stream hears it after 30
+BEFORE_LOGIN = 8.0  # the same for who waits for no connection that is still tried: one is tried for 10
 
 
 def freeze(host: LabHost) -> None:
@@ -118,7 +118,7 @@ def test_a_wait_that_begins_while_a_host_is_silent_hears_the_end_as_soon(play: P
         found = {"run": stack.enter_context(scene.user.start("wait", "-v", run))}
         found["run"].wait_for(f"{scene.hosts[0].name}: runs begins", stream="err")
         scene.release()
-        done = scene.seen(ended(scene, found, ANOTHER_WAY / 2)["run"])
+        done = scene.seen(ended(scene, found, BEFORE_LOGIN)["run"])
         assert (done.code, f"run {run}: succeeded" in done.err) == (0, True), done.err
         victim.heal()
 
@@ -152,7 +152,7 @@ def test_the_only_host_that_knows_the_verdict_is_asked_over_a_new_connection(
         fence = gone.run(["ps", "-o", "ppid=", "-p", supervisor], user="root").stdout.split()
         freeze(knows)
         gone.run(["kill", "-KILL", *(fence if options else []), supervisor], user="root")
-        done = ended(scene, found, ANOTHER_WAY)
+        done = ended(scene, found, HEARD)
         scene.seen(done["run"])
         assert {name: one.code for name, one in done.items()} == dict.fromkeys(found, 125)
         assert all(one.notes[-1].endswith(f"{gone.name} was lost: its supervisor is gone") for one in done.values())

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from clusterddp.remote.supervisor.fork_server_process import LOG
 from clusterddp.remote.worker.worker_env import fork_server_environment
-from tests.integration.shim_spool import PATIENCE, ShimSpool, environment, shim_environment
+from tests.integration.shim_spool import ShimSpool, environment, shim_environment
+from tests.lab.system import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,11 +67,11 @@ def fork_server(
     )
     its.close()
     os.close(log)
-    ours.settimeout(2 * PATIENCE)
+    ours.settimeout(PATIENCE)
     said = b""
-    while not said.endswith(b"ready\n") and (more := ours.recv(4096)):
-        said += more
     try:
+        while not said.endswith(b"ready\n") and (more := ours.recv(4096)):
+            said += more
         yield said.decode()
     finally:
         server.kill()

@@ -24,8 +24,6 @@ from tests.lab.system import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-PATIENCE = 120.0
-
 
 def entry(state: Path, name: str = "here", **variables: object) -> HostEntry:
     """This machine as a host of its own."""
@@ -81,4 +79,4 @@ def alive(pid: int) -> bool:
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
     """Poll until ``condition`` holds; its value."""
-    return wait_until(what, condition, PATIENCE)
+    return wait_until(what, condition)

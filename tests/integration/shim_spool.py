@@ -17,14 +17,13 @@ from clusterddp.remote.shared.run.event_schema import event_json, of_kind
 from clusterddp.remote.spool.events import read_events
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.worker.worker_env import shim_script
-from tests.lab.system import wait_until
+from tests.lab.system import PATIENCE, wait_until
 from tests.unit.plan_made import PLAN, changed, made_spool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROBES = Path(__file__).parent / "shim_probes"
-PATIENCE = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +132,7 @@ def run_plain(spool: ShimSpool, python: str, *args: str, env: Mapping[str, str] 
             cwd=spool.cwd,
             env=dict(env or environment()),
             start_new_session=True,
-            timeout=4 * PATIENCE,  # some import torch twice, beside other tests
+            timeout=PATIENCE,  # some import torch twice, beside other tests
             check=False,
         )
     return Ended(returncode=done.returncode, out=out.read_bytes(), err=err.read_bytes())
@@ -146,7 +145,7 @@ def without_addresses(text: bytes) -> bytes:
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
     """Poll until ``condition`` holds."""
-    wait_until(what, condition, PATIENCE)
+    wait_until(what, condition)
 
 
 def alive(pid: int) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLONE_NEWNET = 0x40000000
 IDLE, SELDOM = 4, 1.0  # between two looks: so many times what the last one took, and at most so many seconds
 LIMIT = 120.0  # seconds for one command of the lab; each takes a moment
+PATIENCE = 120.0  # seconds for what happens at once on a free machine: only a hang takes longer on a busy one
 T = TypeVar("T")
 
 
@@ -152,7 +153,7 @@ def ssh_banner(address: str, port: int = 22, timeout: float = 1) -> str:
         return connection.recv(256).decode("ascii", "replace").split("\r\n", 1)[0]
 
 
-def wait_until(what: str, ready: Callable[[], T], timeout: float = 20, interval: float = 0.01) -> T:
+def wait_until(what: str, ready: Callable[[], T], timeout: float = PATIENCE, interval: float = 0.01) -> T:
     """Return what `ready()` returned once that is true.
 
     It is called every `interval` seconds, or less often where it takes long itself: whoever waits leaves the machine to

@@ -142,7 +142,7 @@ def test_readers_that_leave_and_references_that_mean_none_or_several(ready: User
     assert second.code == 0, second.err
     ids = [said[-1].partition("; run ")[2].split()[0], second.out.strip()]
     one_line(ready.run("stop"), 1, "several runs are live", f"{ids[0]} (one)", f"{ids[1]} (two)", "--all")
-    one_line(ready.run("stop", ""), 1, "'' is the beginning of several runs", "write more of it")
+    one_line(ready.run("stop", ""), 2, "the name of a run is empty", "name one, or leave it out")
     one_line(ready.run("logs", "--follow", "three"), 125, "no run 'three' on these hosts", "runs --all")
     one_line(ready.run("logs", "one", "--rank", "3,4"), 1, f"run {ids[0]} has no rank 3", "its ranks are 0-0")
     one_line(ready.run("logs", "one", "--host", "gpu01"), 1, f"run {ids[0]} has no part on gpu01", "gpu00")

@@ -7,7 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.shim_spool import PATIENCE, ShimSpool, wait_for
+from tests.integration.shim_spool import ShimSpool, wait_for
+from tests.lab.system import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

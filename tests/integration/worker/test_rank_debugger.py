@@ -14,8 +14,9 @@ import pytest
 
 from clusterddp.remote.spool.layout import Spool
 from tests.integration.fork_spool import empty_torch, fork_server
-from tests.integration.shim_spool import PATIENCE, ShimSpool, environment, make_spool, wait_for
+from tests.integration.shim_spool import ShimSpool, environment, make_spool, wait_for
 from tests.integration.worker.stopped_worker import OPEN, Operator, connect, stop_of, stops
+from tests.lab.system import PATIENCE
 from tests.pythons import INTERPRETERS, interpreter
 
 if TYPE_CHECKING:
