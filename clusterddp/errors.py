@@ -1,4 +1,4 @@
-"""Every error a user can meet, and the exit codes of the command-line contract.
+"""Every error a user can meet, and the exit code of each.
 
 Each renders as one line: what, where, the value, the remedy. Anything else that escapes is a bug.
 """
@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1  # a check, host or command failed
 EXIT_USAGE = 2  # usage or inventory error, everywhere but in run and logs --follow
-EXIT_TIME_LIMIT = 124
-EXIT_NOT_THE_SCRIPT = 125  # run, logs --follow: the fault is not the script's
-EXIT_INTERRUPTED = 130
-EXIT_STOPPED = 143
 
 
 class ClusterddpError(Exception):

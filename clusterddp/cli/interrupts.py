@@ -6,7 +6,7 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING, NoReturn
 
-from clusterddp.errors import EXIT_INTERRUPTED, EXIT_STOPPED
+from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

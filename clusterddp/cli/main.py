@@ -17,17 +17,8 @@ import click
 from clusterddp import __version__
 from clusterddp.cli import command_lines, interrupts, prompt, verbose
 from clusterddp.cli.output import can_write_now, replace_unencodable, say
-from clusterddp.errors import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_NOT_THE_SCRIPT,
-    EXIT_USAGE,
-    ClusterddpError,
-    HostError,
-    HostsError,
-    ScriptError,
-    UsageError,
-)
+from clusterddp.errors import EXIT_FAILED, EXIT_USAGE, ClusterddpError, HostError, HostsError, ScriptError, UsageError
+from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT
 from clusterddp.text.folding import folded_names
 from clusterddp.text.nearest import nearest
 

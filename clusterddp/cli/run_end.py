@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
-from clusterddp.errors import EXIT_NOT_THE_SCRIPT
+from clusterddp.remote.shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.failure_lines import failure_output
 from clusterddp.runs.run_folders import describe_workdirs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.errors import ClusterddpError, HelperError, NoPythonError, UnreachableError
 from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
+from clusterddp.remote.shared.processes.exit_codes import EXIT_KILLED, EXIT_STOPPED
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.json_text import encodable
 from clusterddp.remote.shared.wire.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError, parse_json
@@ -21,12 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 _log = logging.getLogger("clusterddp")
-TRANSIENT_STATUSES = (
-    129,
-    137,
-    143,
-    255,
-)  # exit codes after SIGHUP, SIGKILL and SIGTERM, and of ssh itself
+TRANSIENT_STATUSES = (129, EXIT_KILLED, EXIT_STOPPED, 255)  # 128 + SIGHUP; 255 is ssh's own
 _PATH = re.compile("/[^\\n]*")
 _MAX_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import EXIT_NOT_THE_SCRIPT, HelperError, UsageError
+from clusterddp.errors import HelperError, UsageError
 from clusterddp.logs.checked_frames import End, FilePart, Lines
 from clusterddp.remote.shared.probes.facts_records import PythonQuery
+from clusterddp.remote.shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared.schema.fields import DamagedError, Fields
 from clusterddp.remote.shared.schema.record import read_record, record_in, to_fields
 from clusterddp.remote.shared.shell.command_records import ExecEnd, ExecOutput, ExecRequest, WorkerPlace

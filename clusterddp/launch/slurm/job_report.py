@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import EXIT_INTERRUPTED
 from clusterddp.launch.slurm.client.never_starts import describe_reason
 from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
+from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED
 from clusterddp.remote.shared.verdict.failures import ended_by_manager

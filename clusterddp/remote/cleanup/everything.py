@@ -20,13 +20,14 @@ from ..system.bootstrap import Refused, home_folder
 from ..system.code_finder import open_folder
 from ..workdir.folder_lock import LIVE_FOLDER, FolderLock
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
+from ..workdir.stat_cache import STAT_CACHES
 from .holdings import find_live_runs, state_folders, workdirs
 from .retention import remove_empty
 
 # All that we make in a state folder; last the helper, which runs this. Temporary files of these names go too.
 NAMES = (
     "runs", "rundirs", "pushed", "pulled", "data", "warm", "preload", "facts", "environments", "slurm",
-    "trash", "pruned", "pruned-slurm", "host-id", "workdirs", "helper",
+    "trash", "pruned", "pruned-slurm", "host-id", STAT_CACHES, "helper",
 )  # fmt: skip
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -45,7 +46,7 @@ def remove_everything(request: Request) -> Dict[str, Any]:
     removal = Removal()
     for root in roots:
         removal.workdir(state, root, asked.shown)
-    kept = {"workdirs"} if removal.left else set()  # its files let the next `down` find the workdirs again
+    kept = {STAT_CACHES} if removal.left else set()  # its files let the next `down` find the workdirs again
     for folder in states:
         removal.state(folder, [name for name in NAMES if name not in kept])
     default_folder = os.path.join(

@@ -9,6 +9,7 @@ import time
 from typing import Iterator, Set
 
 from ..system import procfs
+from ..system.small_files import names_in
 
 UNUSED_AGE = 600.0  # seconds since a helper's last start within which a process may be about to open it
 
@@ -22,7 +23,7 @@ def remove_unused_helpers(state: str, *, this_version: bool, unused: float = UNU
     folder, count = os.path.join(state, "helper"), 0
     if any(unended_jobs(state)):
         return 0
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+    for name in sorted(names_in(folder)):
         path = os.path.join(folder, name)
         is_this_version = name[:64] == os.path.basename(sys.argv[0])[:64]  # the digest of what was sent
         if is_this_version and not this_version:
@@ -39,7 +40,7 @@ def remove_unused_helpers(state: str, *, this_version: bool, unused: float = UNU
 def unended_jobs(state: str) -> Iterator[str]:
     """The runs whose Slurm job has not ended, by the files of its script."""
     jobs = os.path.join(state, "slurm")
-    for name in os.listdir(jobs) if os.path.isdir(jobs) else ():
+    for name in names_in(jobs):
         if os.path.isdir(os.path.join(jobs, name)) and not os.path.exists(os.path.join(jobs, name, "end.json")):
             yield name
 

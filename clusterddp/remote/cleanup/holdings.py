@@ -15,7 +15,7 @@ from ..workdir.data import DataRecord
 from ..workdir.folder_lock import LIVE_FOLDER, folder_id
 from ..workdir.live_runs import live_runs
 from ..workdir.push_record import pushed_files
-from ..workdir.stat_cache import folder_of
+from ..workdir.stat_cache import stat_caches
 from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import named_workdirs, workdir_path
 from .helpers import unended_jobs
@@ -97,11 +97,7 @@ def _recorded_workdirs(states: List[str], project: str) -> Iterator[str]:
     if project:
         yield project
     for state in states:
-        folder = os.path.join(state, "workdirs")
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-            path = folder_of(os.path.join(folder, name))
-            if path:
-                yield path
+        yield from (folder for _, folder in stat_caches(state) if folder)
 
 
 def _measure(state: str, root: bytes) -> WorkdirHeld:

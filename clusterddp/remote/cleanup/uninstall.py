@@ -15,7 +15,7 @@ from ..shared.schema.record import to_fields
 from ..shared.workdir.manifest import as_text, on_disk
 from ..spool.layout import Spool, all_spools
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
-from ..workdir.stat_cache import folder_of
+from ..workdir.stat_cache import STAT_CACHES, stat_caches
 from . import retention
 from .helpers import remove_unused_helpers
 
@@ -83,11 +83,10 @@ def unclaimed_workdirs(state: str) -> List[UnusedWorkdir]:
     plans = [spool.readable_plan() for spool in all_spools(state)]
     claimed = {os.path.realpath(on_disk(plan.workdir)) for plan in plans if plan}
     unused: List[UnusedWorkdir] = []
-    folder = os.path.join(state, "workdirs")
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        root = on_disk(folder_of(os.path.join(folder, name)) or "")
+    for path, folder in stat_caches(state):
+        root = on_disk(folder or "")
         if root and os.path.isdir(root) and root not in claimed:
-            age = time.time() - os.stat(os.path.join(folder, name)).st_mtime
+            age = time.time() - os.stat(path).st_mtime
             unused.append(UnusedWorkdir(path=as_text(root), days=max(0, int(age // 86400))))
     return sorted(unused, key=lambda workdir: -workdir.days)
 
@@ -96,17 +95,14 @@ def remove_leftovers(state: str) -> bool:
     """Remove caches, sync records and empty folders once no run is left; whether the state folder could be removed."""
     for name in (*CACHES, "warm", "preload"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
-    workdirs = os.path.join(state, "workdirs")
-    for name in os.listdir(workdirs) if os.path.isdir(workdirs) else ():
-        path = os.path.join(workdirs, name)
-        root = folder_of(path)
-        if root is None or not os.path.isdir(on_disk(root)):  # the workdir it describes is gone
+    for path, folder in stat_caches(state):
+        if folder is None or not os.path.isdir(on_disk(folder)):  # the workdir it describes is gone
             os.unlink(path)
     for name in ("pruned", "host-id"):
         if os.path.exists(os.path.join(state, name)):
             os.unlink(os.path.join(state, name))
     retention.remove_empty(
-        *(os.path.join(state, name) for name in ("runs", "rundirs", "workdirs", "helper", "trash")), state
+        *(os.path.join(state, name) for name in ("runs", "rundirs", STAT_CACHES, "helper", "trash")), state
     )
     return not os.path.isdir(state)
 

@@ -78,7 +78,7 @@ class NodeStatus(NamedTuple):
 
     state: NodeState = field(_state)
     attempt: int = field(ATTEMPT)
-    # its agent's exit code; STOPPED_CODE instead of 0 where it was told to end
+    # its agent's exit code; EXIT_STOPPED instead of 0 where it was told to end
     code: Optional[int] = field(Fields.maybe_number, default=None)
     curable: bool = field(Fields.flag, default=True)
     cause: str = field(text_up_to(MAX_CAUSE), default="")

@@ -17,6 +17,7 @@ from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import read_json
 from ..shared.schema.record import field, read_record, record, to_fields
 from ..system.bootstrap import Refused, private_folder, write_json
+from ..system.small_files import names_in
 
 FOLDER = "environments"
 READY = "ready"
@@ -157,7 +158,7 @@ def _records(folder: str) -> Iterator[str]:
     libraries = os.path.join(folder, "lib")
     for version in sorted(os.listdir(libraries)):
         packages = os.path.join(libraries, version, "site-packages")
-        for name in sorted(os.listdir(packages)) if os.path.isdir(packages) else ():
+        for name in sorted(names_in(packages)):
             path = os.path.join(packages, name, "RECORD")
             if name.endswith(".dist-info") and os.path.isfile(path):
                 yield path

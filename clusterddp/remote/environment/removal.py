@@ -11,6 +11,7 @@ from ..shared.schema.record import to_fields
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
+from ..system.small_files import names_in
 from .folders import EnvironmentStore
 
 FRESH_TIMEOUT = 3600.0  # seconds in which a wheel may be about to be installed
@@ -75,7 +76,7 @@ def _remove_wheels(store: EnvironmentStore) -> int:
         built = store.ready(ident)
         used.update(built.wheels if built else ())
     folder, size = os.path.join(store.folder, "wheels"), 0
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+    for name in names_in(folder):
         path = os.path.join(folder, name)
         if os.path.isdir(path):  # of a transfer that is under way or was interrupted: the next one removes it
             continue

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Callable, List, NoReturn
 
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.run.fork_requests import BeginOrder
 from ..shared.run.plan import PARTICIPANTS
 from ..system import prctl
@@ -18,7 +19,6 @@ from ..system.clock import boot_clock
 from ..system.rename import rename, set_environment
 from .fork_checks import tell
 
-CANNOT_RUN = 127  # exit status
 POLL_INTERVAL = 0.001  # seconds between checks for the new parent
 Main = Callable[[], object]
 
@@ -34,7 +34,7 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
         time.sleep(POLL_INTERVAL)
     prctl.set_pdeathsig(signal.SIGKILL)  # only now: the intermediate process had to end
     if os.getppid() != supervisor:
-        os._exit(CANNOT_RUN)
+        os._exit(EXIT_CANNOT_START)
     os.setpgid(0, 0)
     descriptor, *sockets = handles
     try:
@@ -46,7 +46,7 @@ def run(role: str, spool: str, handles: List[int], supervisor: int, middle: int)
     tell(descriptor, "%d" % os.getpid())
     order = _read_order(descriptor)
     if order.until is not None and boot_clock() >= order.until:
-        os._exit(CANNOT_RUN)  # we were delayed, and the other nodes may be in a later attempt
+        os._exit(EXIT_CANNOT_START)  # we were delayed, and the other nodes may be in a later attempt
     log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle in (1, 2):
         os.dup2(log, handle)

@@ -4,6 +4,7 @@ from typing import Any, Dict
 
 from ..helper.request import Request
 from ..shared.processes.process_records import LastWords, LastWordsRequest
+from ..shared.run.plan import worker_key
 from ..shared.schema.record import to_fields
 from ..spool.layout import Spool
 from ..spool.quoted import MAX_QUOTED, exception_record, output_end
@@ -12,7 +13,7 @@ from ..spool.quoted import MAX_QUOTED, exception_record, output_end
 def last_words(request: Request) -> Dict[str, Any]:
     """Operation: how a failed worker's output ended; takes a ``LastWordsRequest``, returns a ``LastWords``."""
     asked = request.read_args(LastWordsRequest)
-    spool, key = Spool(asked.spool), "%d.%d" % (asked.start, asked.local_rank)
+    spool, key = Spool(asked.spool), worker_key(asked.start, asked.local_rank)
     return to_fields(LastWords(text=_recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MAX_QUOTED)))
 
 

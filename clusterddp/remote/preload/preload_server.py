@@ -40,6 +40,7 @@ from ..fork_server.preload_packages import Preload, clash_with
 from ..fork_server.preload_trial import MAX_MEMORY, PreloadVerdict
 from ..fork_server.server import listen_in
 from ..fork_server.worker_parent import receive
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.schema.record import to_fields
 from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
@@ -51,7 +52,6 @@ from .start_request import StartRequest
 
 TITLE = "clusterddp: warm server"  # its command line, for `ps`
 CHECK_INTERVAL = 2.0  # seconds between checks whether it has to end, and which runs have ended
-CANNOT_RUN = 127  # exit status
 REQUEST_TIMEOUT = 5.0  # seconds for a whole request to arrive
 MIN_AVAILABLE_MEMORY = 2 * MAX_MEMORY  # KiB of memory that must be available before it imports
 OOM_SCORE = 1000  # its oom_score_adj; forks get the helper's
@@ -95,7 +95,7 @@ class PreloadServer:
 
     def await_end(self, pid: int, ticks: int) -> None:
         """Wait until that process has ended: its run needs the machine's cores."""
-        while pid and procfs.start_ticks(pid) == ticks:
+        while procfs.is_process(pid, ticks):
             self.end_if_gone(self.here)
             time.sleep(CHECK_INTERVAL)
 
@@ -173,7 +173,7 @@ class PreloadServer:
         while True:
             ready = select.select([listener], [], [], CHECK_INTERVAL)[0]
             self.end_if_gone(path)
-            self.live = [fence for fence in self.live if procfs.start_ticks(fence.pid) == fence.ticks]
+            self.live = [fence for fence in self.live if procfs.is_process(fence.pid, fence.ticks)]
             now = boot_clock()
             last = now if self.live else last
             if not ready and now - last > self.stays:
@@ -230,7 +230,7 @@ class PreloadServer:
             left_out = self.preload.left_out_names
             return become_fence(Inherited(self.here, self.holders, self.imports.asked, left_out), request, handles)
         except BaseException:  # noqa: BLE001 - the helper hears that there is no supervisor
-            os._exit(CANNOT_RUN)
+            os._exit(EXIT_CANNOT_START)
 
     def refuse_changes(self) -> None:
         """Refuse if an import would find something else now; raises RefusedError if something has changed."""

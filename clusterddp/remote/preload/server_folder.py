@@ -39,8 +39,7 @@ class LivePreloadServer(NamedTuple):
     @property
     def waiting(self) -> bool:
         """Whether it has not begun to import because the run that started it is still live."""
-        pid, ticks = self.awaits
-        return bool(pid) and procfs.start_ticks(pid) == ticks
+        return procfs.is_process(*self.awaits)
 
 
 def folder_of(state: str) -> str:
@@ -61,7 +60,7 @@ def find(state: str) -> Optional[LivePreloadServer]:
         if not kept:
             return None
         server = read_record(ServerRecord, kept, RECORD)
-        if server.boot != procfs.boot_identity() or procfs.start_ticks(server.pid) != server.ticks:
+        if server.boot != procfs.boot_identity() or not procfs.is_process(server.pid, server.ticks):
             return None
         ready = os.path.exists(socket_of(folder))
         found = LivePreloadServer(server.pid, server.ticks, server.python, server.code, ready)

@@ -68,7 +68,7 @@ def _stop(spool: Spool, worker: "NodeEvent") -> StopReport:
 @contextlib.contextmanager
 def _request(spool: Spool, worker: "NodeEvent") -> Iterator[str]:
     """The request's path; the worker takes the file away when it stops."""
-    path = os.path.join(spool.debug, "%d.%d%s" % (worker.start, worker.local_rank, REQUEST))
+    path = os.path.join(spool.debug, worker.key + REQUEST)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     try:
         yield path

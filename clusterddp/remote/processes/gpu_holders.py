@@ -36,7 +36,7 @@ def find_gpu_holders(known: Iterable[Tuple[int, int]], devices: str = "/dev") ->
             return HeldGpus(count, [], "its GPUs: " + answer.error)
         listed = {pid for gpu in answer.gpus for pid in gpu.processes}
         # The start time must match too: a pid may be reused, and in a container nvidia-smi shows the host's pids.
-        held = [(pid, ticks) for pid, ticks in known if pid in listed and procfs.start_ticks(pid) == ticks]
+        held = [(pid, ticks) for pid, ticks in known if pid in listed and procfs.is_process(pid, ticks)]
         if not held or time.monotonic() > deadline:
             return HeldGpus(count, [LeftProcess(pid, ticks, "ended, but holds a GPU") for pid, ticks in held], "")
         time.sleep(POLL_INTERVAL)

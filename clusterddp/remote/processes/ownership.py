@@ -45,7 +45,7 @@ class NodeProcesses:
         self.on_roster = {(pid, ticks) for roster in rosters for pid, ticks, _ in roster.members}
         self.known = set(self.on_roster)  # a process once found to be the node's remains so
         self.sessions = {session for roster in rosters for _, _, session in roster.members}
-        self.adopters = {1, *(roster.adopter[0] for roster in rosters if _is_alive(roster.adopter))}
+        self.adopters = {1, *(roster.adopter[0] for roster in rosters if procfs.is_process(*roster.adopter))}
         runs = [_run_dir(spool) for spool in live_spools]
         self.folders = [spool.folder for spool in live_spools] + list(filter(None, runs))
         self.written_paths = [spool.path(name) for spool in live_spools for name in OUTPUT_FOLDERS] + list(
@@ -124,10 +124,6 @@ class NodeProcesses:
         """Whether a process is an orphan, and writes to or works in a folder of the run."""
         orphan = process.parent in self.adopters and process.pid != 1 and process.ticks >= self.since_ticks
         return orphan and (procfs.cwd_below(process, self.folders) or procfs.writes_below(process, self.written_paths))
-
-
-def _is_alive(process: Tuple[int, int]) -> bool:
-    return procfs.start_ticks(process[0]) == process[1]
 
 
 def _run_dir(spool: Spool) -> str:

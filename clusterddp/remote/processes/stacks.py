@@ -37,7 +37,7 @@ class LiveWorker:
         self.event = event
         self.read_kernel_state()
         self.source = self.text = self.why = ""
-        self.path = spool.path("stacks", "%d.%d" % (event.start, event.local_rank))
+        self.path = spool.path("stacks", event.key)
         self.dump_start = self.size = 0
         self.changed = 0.0
 

@@ -9,7 +9,8 @@ import time
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from ..helper.request import Request
-from ..shared.run.run_state import STOPPED_CODE, RunState
+from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import ExitRecord, LeftProcess
 from ..shared.run.stop_records import NodeProof, StopRequest, stop_answer
 from ..shared.schema.record import to_fields
@@ -22,7 +23,6 @@ from .ownership import NodeProcesses
 from .roster import remove_roster
 
 SUPERVISOR_SLACK = 20.0  # seconds beyond the grace that the supervisor gets before we do its work here
-LOST_EXIT_CODE = 125  # of a lost node: the exit code is not its script's
 
 
 def stop(request: Request) -> Dict[str, Any]:
@@ -123,11 +123,11 @@ class NodeStop:
             return
         lost = self.lost.get(spool.folder)
         if lost:
-            spool.write_exit(RunState.LOST, LOST_EXIT_CODE, lost, agent_exit=None, survivors=left, by_stop=True)
+            spool.write_exit(RunState.LOST, EXIT_NOT_THE_SCRIPT, lost, agent_exit=None, survivors=left, by_stop=True)
         else:
             order = spool.stop_order()
             reason = order.reason if order else "stopped"
-            spool.write_exit(RunState.STOPPED, STOPPED_CODE, reason, agent_exit=None, survivors=left, by_stop=True)
+            spool.write_exit(RunState.STOPPED, EXIT_STOPPED, reason, agent_exit=None, survivors=left, by_stop=True)
 
     def unchecked(self, record: Optional[ExitRecord], gpus: str) -> List[str]:
         """What could not be checked, one line each."""

@@ -80,7 +80,7 @@ def kill(process: LeftProcess, killed: Optional[Set[Tuple[int, int]]] = None) ->
 
 def send_signal(process: LeftProcess, number: int) -> bool:
     """Signal a process if its pid still is the same process; return whether the signal was sent."""
-    if procfs.start_ticks(process.pid) != process.ticks:
+    if not procfs.is_process(*process.identity):
         return False
     try:
         os.kill(process.pid, number)

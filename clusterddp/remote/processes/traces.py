@@ -100,7 +100,7 @@ def _written(spool: Spool, event: NodeEvent) -> Optional[Tuple[trace_decoder.Rec
     """All groups in a worker's files; None if it left none that can be read."""
     found: List[Tuple[trace_decoder.RecordedGroup, ...]] = []
     for _, suffix, backend in RECORDERS:
-        path = os.path.join(spool.ended_traces, "%d.%d%s" % (event.start, event.local_rank, suffix))
+        path = os.path.join(spool.ended_traces, event.key + suffix)
         try:
             with open(path, "rb", opener=open_regular_in) as file:
                 text = zlib.decompressobj().decompress(file.read(MAX_TRACE), MAX_TRACE)
@@ -136,7 +136,7 @@ def look_at(spool: Spool, event: NodeEvent, table: Dict[int, procfs.ProcStat], d
     )
     if trace.why:
         return Look(trace)
-    path = spool.trace_socket(event.start, event.local_rank)
+    path = spool.trace_socket(event.key)
     if not os.path.lexists(path):
         return Look(trace._replace(why="it has not loaded torch.distributed, or this torch has no server for traces"))
     if not is_open(pid, path):

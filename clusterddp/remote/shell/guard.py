@@ -12,6 +12,7 @@ import time
 from typing import Dict, List, NamedTuple, NoReturn, Optional, Tuple
 
 from ..processes import terminate
+from ..shared.processes.exit_codes import EXIT_CANNOT_START, EXIT_STOPPED, EXIT_TIME_LIMIT
 from ..shared.processes.signal_numbers import signal
 from ..shared.run.spool_records import LeftProcess
 from ..shared.schema.json_text import to_json
@@ -21,9 +22,6 @@ from ..system import prctl, procfs
 from ..system.descriptors import close_all_but
 from ..system.programs import find_program
 from ..system.wait_status import exit_code, reap
-
-NOT_STARTED = 127  # a shell's exit code for a missing command
-TIMED_OUT = 124
 
 
 class GuardedCommand(NamedTuple):
@@ -73,7 +71,7 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
     try:
         child = _start(command, streams)
     except (OSError, ValueError) as error:
-        return ExecEnd(code=NOT_STARTED, error=_start_failure(command, error), stopped=False, left=())
+        return ExecEnd(code=EXIT_CANNOT_START, error=_start_failure(command, error), stopped=False, left=())
     for handle in (streams.stdin, streams.stdout, streams.stderr):
         os.close(handle)
     code, timed_out = _wait(child, streams.orders, woken, command.timeout)
@@ -82,7 +80,7 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
     left = terminate.terminate_all(descendants, command.grace)
     suffix = "; nothing of it is left" if not left else ""
     timeout_message = "out of time after %g s%s" % (command.timeout or 0, suffix) if timed_out else ""
-    code = TIMED_OUT if timed_out else 128 + signal.SIGTERM
+    code = EXIT_TIME_LIMIT if timed_out else EXIT_STOPPED
     return ExecEnd(code=code, error=timeout_message, stopped=not timed_out, left=tuple(left))
 
 

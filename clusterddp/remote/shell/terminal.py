@@ -17,6 +17,7 @@ import termios
 from typing import Any, Dict, NoReturn
 
 from ..helper.request import Request
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.schema.record import read_record, to_fields
 from ..shared.shell.command_records import ShellEnd, ShellRequest, WindowSize
 from ..system.bootstrap import home_folder
@@ -80,7 +81,7 @@ def _become_shell(cwd: str, environment: Dict[str, str]) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - it must never go on as a second helper
         os.write(2, ("clusterddp: the shell cannot be started: %s\r\n" % error).encode())
     finally:
-        os._exit(127)
+        os._exit(EXIT_CANNOT_START)
 
 
 def _resize(master: int, window: WindowSize) -> None:

@@ -7,15 +7,15 @@ import sys
 import time
 from typing import Optional
 
-from ..shared.run.run_state import STOPPED_CODE, RunState
+from ..shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_KILLED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
+from ..shared.run.run_state import RunState
 from ..shared.slurm.job_record import NOT_SHARED
 from ..shared.verdict.failures import ended_by_manager
-from ..shared.verdict.judge import CTRL_C, INTERRUPTED, NOT_BY_SCRIPT, VerdictRecord, best_verdict
+from ..shared.verdict.judge import CTRL_C, VerdictRecord, best_verdict
 from .job_folder import JobFolder
 
 NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
 WRITER_INDEX = 1 << 20  # of these verdicts' writer: after all nodes
-OUT_OF_MEMORY = 137  # exit code
 SEARCHED_BYTES = 1 << 16  # at the end of the job's output, which are searched for Slurm's reason for killing a step
 _MEMORY_EXCEEDED = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
 _MISSING_FOLDER = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
@@ -98,19 +98,21 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     failures = list(folder.failures())
     order = folder.stop_order() or folder.stop_order(start)
     if order:
-        code = INTERRUPTED if order.reason == CTRL_C else STOPPED_CODE
+        code = EXIT_INTERRUPTED if order.reason == CTRL_C else EXIT_STOPPED
         return slurm_verdict(attempt, RunState.STOPPED, code, "stopped: %s" % order.reason)
     if failures:
-        return slurm_verdict(attempt, RunState.FAILED, NOT_BY_SCRIPT, failures[0])
+        return slurm_verdict(attempt, RunState.FAILED, EXIT_NOT_THE_SCRIPT, failures[0])
     output = _last_output() if status else b""
     if _MEMORY_EXCEEDED.search(output):
-        return slurm_verdict(attempt, RunState.FAILED, OUT_OF_MEMORY, "out of memory: Slurm has ended the job's step")
+        return slurm_verdict(attempt, RunState.FAILED, EXIT_KILLED, "out of memory: Slurm has ended the job's step")
     missing = _MISSING_FOLDER.search(output)
     if missing:
         path = (missing[1] or missing[2]).decode(errors="replace")
-        return slurm_verdict(attempt, RunState.FAILED, NOT_BY_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path))
+        return slurm_verdict(
+            attempt, RunState.FAILED, EXIT_NOT_THE_SCRIPT, "%s %s: they share no folder" % (NO_FOLDER, path)
+        )
     return slurm_verdict(
-        attempt, RunState.FAILED, NOT_BY_SCRIPT, "the job's step ended with %d before any node told why" % status
+        attempt, RunState.FAILED, EXIT_NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterator, Optional, Set
 
 from ..cleanup import retention, uninstall
 from ..cleanup.helpers import remove_unused_helpers
@@ -13,7 +13,7 @@ from ..shared.schema.record import to_fields
 from ..shared.slurm.job_record import JOB_ID
 from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
-from .job_folder import NAME, JobFolder
+from .job_folder import NAME, JobFolder, run_folders
 from .login_operations import run_command, submit
 
 STAMP = "pruned-slurm"  # a file of the state folder: its mtime is when old runs were last removed
@@ -39,7 +39,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
         is_of_project = bool(purged) and _project_of(folder) == purged
         if is_of_project or ended.is_old(folder):
             remove_run(folder, removed, run_dirs=is_of_project)
-    runs_left = len({spool.run for spool in all_spools(state)}.union(folder.run for folder in _run_folders(state)))
+    runs_left = len({spool.run for spool in all_spools(state)}.union(folder.run for folder in run_folders(state)))
     is_last = asked.purge and not runs_left
     helpers = remove_unused_helpers(state, this_version=is_last)
     workdirs = uninstall.unclaimed_workdirs(state)
@@ -62,7 +62,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
 
 def _await_stopped(state: str, project: str) -> None:
     """Wait until the project's stopped runs are over: a script records the end after its nodes have ended."""
-    stopped = [folder for folder in _run_folders(state) if folder.stop_order() and _project_of(folder) == project]
+    stopped = [folder for folder in run_folders(state) if folder.stop_order() and _project_of(folder) == project]
     deadline = time.monotonic() + SCRIPT_END_TIMEOUT
     while not all(map(EndedRuns(state).has_ended, stopped)) and time.monotonic() < deadline:
         time.sleep(CHECK_INTERVAL)
@@ -90,7 +90,7 @@ class EndedRuns:
 
     def folders(self) -> Iterator[JobFolder]:
         """Iterate over the folders of runs that are over."""
-        return filter(self.has_ended, _run_folders(self.state))
+        return filter(self.has_ended, run_folders(self.state))
 
     def has_ended(self, folder: JobFolder) -> bool:
         """Whether a run is over."""
@@ -127,13 +127,6 @@ def remove_run(folder: JobFolder, removed: retention.RemovalCounts, *, run_dirs:
         _unlink(os.path.join(folder.state, NAME, "%s.out" % job))
     _unlink(folder.path + ".out")
     shutil.rmtree(folder.path, ignore_errors=True)
-
-
-def _run_folders(state: str) -> List[JobFolder]:
-    parent = os.path.join(state, NAME)
-    names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
-    folders = [JobFolder(os.path.join(parent, name)) for name in names]
-    return [folder for folder in folders if os.path.exists(folder.file("job.json"))]
 
 
 def _project_of(folder: JobFolder) -> Optional[str]:

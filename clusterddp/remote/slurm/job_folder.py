@@ -14,6 +14,7 @@ from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, r
 from ..shared.verdict.judge import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, write_json, write_private
+from ..system.small_files import names_in
 from .shared_exchange import NodeFailure
 
 T = TypeVar("T")
@@ -271,3 +272,10 @@ def existing_folder(state: str, run: str) -> JobFolder:
     if not os.path.isdir(folder.path):
         raise Refused("run %s was never submitted here" % run)
     return folder
+
+
+def run_folders(state: str) -> List[JobFolder]:
+    """The folders of all runs submitted here that have a job."""
+    parent = os.path.join(state, NAME)
+    folders = [JobFolder(os.path.join(parent, name)) for name in sorted(names_in(parent))]
+    return [folder for folder in folders if os.path.exists(folder.file("job.json"))]

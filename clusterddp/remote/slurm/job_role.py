@@ -15,6 +15,7 @@ import signal
 import sys
 from typing import List
 
+from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from ..shared.slurm.job_record import start_name
 from ..shared.verdict.failures import ended_by_manager
 from ..system.bootstrap import Refused
@@ -23,8 +24,6 @@ from .folder_relay import relay_step, relay_task
 from .job_cleanup import prune_at_submit
 from .job_folder import JobFolder
 from .node_task import SUPERVISOR_SIGNALS, Task
-
-NOT_THE_SCRIPT = 125
 
 
 def main(argv: List[str]) -> int:
@@ -55,4 +54,4 @@ def main(argv: List[str]) -> int:
         return end(job, start, int(rest[0]))
     except Refused as refused:
         sys.stderr.write("clusterddp: %s%s\n" % (refused.message, "; " + refused.remedy if refused.remedy else ""))
-        return NOT_THE_SCRIPT
+        return EXIT_NOT_THE_SCRIPT

@@ -9,6 +9,7 @@ import subprocess
 from typing import Any, Dict, Iterator, List, Tuple
 
 from ..helper.request import Request
+from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
 from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
@@ -24,12 +25,11 @@ from ..shared.slurm.login_records import (
     read_run_to_submit,
 )
 from ..shared.verdict.failures import ended_by_manager
-from ..shared.verdict.judge import NOT_BY_SCRIPT
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
 from .batch_end import slurm_verdict
 from .code_delivery import keep_code
-from .job_folder import NAME, JobFolder, existing_folder
+from .job_folder import JobFolder, existing_folder, run_folders
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
@@ -88,7 +88,7 @@ def submit(request: Request) -> Dict[str, Any]:
             folder.write_submitted("%s_%s" % (job, index) if index else job)
         elif is_unknown:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
-            folder.write_final_verdict(slurm_verdict(1, RunState.FAILED, NOT_BY_SCRIPT, NOT_SUBMITTED))
+            folder.write_final_verdict(slurm_verdict(1, RunState.FAILED, EXIT_NOT_THE_SCRIPT, NOT_SUBMITTED))
         else:
             shutil.rmtree(folder.path)
     if is_unknown:
@@ -149,12 +149,9 @@ def _cancel_by_comment(run: str) -> None:
 def slurm_runs(request: Request) -> List[Dict[str, Any]]:
     """List the runs submitted here that a ``RunsRequest`` means; damaged ones are left out."""
     prefix = request.read_args(RunsRequest).run
-    parent = os.path.join(request.state, NAME)
-    names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
     runs = []
-    for name in names:
-        folder = JobFolder(os.path.join(parent, name))
-        if name.startswith(prefix) and os.path.exists(folder.file("job.json")):
+    for folder in run_folders(request.state):
+        if folder.run.startswith(prefix):
             try:
                 runs.append(to_fields(_describe_run(folder)))
             except Refused:

@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
+from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from ..shared.run.node_env import Node
 from ..shared.run.plan import NodePlan
 from ..shared.run.spool_records import Ready
@@ -35,7 +36,6 @@ from .job_folder import JobFolder
 from .node_facts import NodeFacts, choose_addresses, node_facts
 from .shared_exchange import NodeFailure, SharedExchange
 
-NOT_THE_SCRIPT = 125
 SUPERVISOR_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)  # a task itself ignores them
 ARRIVAL_TIMEOUT = 120.0  # seconds for the attached client to send what is missing, where no folder is shared
 CHECK_INTERVAL = 0.2  # seconds between checks whether all have ended
@@ -108,7 +108,7 @@ class Task:
         verdict = spool.verdict() if spool else None
         if verdict and job.sent_code:
             self.folder.write_verdict(self.start, self.member, verdict)
-        return 0 if spool and spool.exit_record() else NOT_THE_SCRIPT
+        return 0 if spool and spool.exit_record() else EXIT_NOT_THE_SCRIPT
 
     def _note_signal(self, number: int, _frame: Any) -> None:
         """Signal handler: only note that Slurm is ending the step."""

@@ -102,9 +102,9 @@ class Spool:
         """The folder of the operations that workers wrote down when they ended."""
         return self.path("ended")
 
-    def trace_socket(self, start: int, local_rank: int) -> str:
-        """The socket of one worker."""
-        return os.path.join(self.traces, "%d.%d" % (start, local_rank))
+    def trace_socket(self, worker: str) -> str:
+        """The socket of the worker of this key."""
+        return os.path.join(self.traces, worker)
 
     @property
     def debug(self) -> str:
@@ -224,9 +224,8 @@ class Spool:
     def supervisor(self) -> Optional[int]:
         """The pid of the live supervisor, or None: pid, start time and boot must all be the recorded ones."""
         record = self.recorded_supervisor()
-        if not record or record.boot != procfs.boot_identity():
-            return None
-        return record.pid if procfs.start_ticks(record.pid) == record.start_ticks else None
+        here = record and record.boot == procfs.boot_identity() and procfs.is_process(record.pid, record.start_ticks)
+        return record.pid if record and here else None
 
     def alive(self) -> bool:
         """Whether a supervisor holds the lock; it holds it as long as it runs."""

@@ -22,7 +22,7 @@ def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evid
     """
     all_events = spool.events() if events is None else events
     failed = [event for event in all_events if event.kind == WORKER_EXITED and event.exit_code][-MAX_WORKERS:]
-    keys = {"%d.%d" % (event.start, event.local_rank): event for event in failed}
+    keys = {event.key: event for event in failed}
     errors = {key + ".json": _worker_error(spool, key) for key in keys}
     stderr = {
         key: output_end(spool.folder, key + ".err", MAX_QUOTE)

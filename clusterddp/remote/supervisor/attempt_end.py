@@ -4,7 +4,8 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from ..rendezvous.store import count_clients
-from ..shared.run.run_state import STOPPED_CODE, RunState
+from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import LeftProcess, Ready
 from ..shared.schema.record import to_fields
 from ..shared.verdict import failures
@@ -98,8 +99,8 @@ def _exit_fields(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, A
     """The fields of the exit record; its code is this node's view; the leader makes the verdict over all nodes."""
     agent_exit, order = node.children.agent_exit, node.shutdown.order
     if node.children.start_error:
-        why = node.children.start_error
-        return {"state": RunState.FAILED, "exit_code": 125, "reason": why, "agent_exit": None, "survivors": []}
+        found: Dict[str, Any] = {"agent_exit": None, "survivors": [], "reason": node.children.start_error}
+        return dict(found, state=RunState.FAILED, exit_code=EXIT_NOT_THE_SCRIPT)
     fields: Dict[str, Any] = {"agent_exit": agent_exit, "survivors": [to_fields(process) for process in survivors]}
     fields["ours"] = bool(order and order.ours)
     killed = node.children.killed - {process.identity for process in survivors}
@@ -107,7 +108,7 @@ def _exit_fields(node: "NodeParts", survivors: List[LeftProcess]) -> Dict[str, A
     if may_follow(node.plan, order):
         fields["pending"] = True
     if order:
-        return dict(fields, state=RunState.STOPPED, exit_code=STOPPED_CODE, reason=order.reason)
+        return dict(fields, state=RunState.STOPPED, exit_code=EXIT_STOPPED, reason=order.reason)
     if agent_exit == 0:
         return dict(fields, state=RunState.SUCCEEDED, exit_code=0, reason="")
     return dict(fields, state=RunState.FAILED, exit_code=agent_exit or 1, reason="the agent ended with %s" % agent_exit)

@@ -13,6 +13,7 @@ from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
 from ..rendezvous.participants import Participants
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.run.event_schema import WORKER_STARTED
 from ..shared.run.node_env import STATIC
 from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_PLACEHOLDER, NodePlan
@@ -25,7 +26,6 @@ from ..worker.worker_env import fork_server_environment
 from .fork_server_process import IMPORT_TIMEOUT, LOG, Fork, ForkServer, server_argv
 
 NEVER = float("inf")
-EXIT_TOO_LATE = 127  # exit code of a child that was forked after ``start_deadline``
 LEASE_INTERVAL = 0.5  # seconds between two messages to the agent that only extend its lease
 STORE_LOG = "store.log"
 MAX_STORE_OUTPUT = 1 << 20  # bytes of the log that are read
@@ -244,7 +244,7 @@ class Children:
     def prepare_child(self) -> None:
         """In the child: die with the supervisor; set the user's umask, and signals as a shell would leave them."""
         if boot_clock() >= self.start_deadline:  # we were delayed, and the other nodes may be in a later attempt
-            os._exit(EXIT_TOO_LATE)
+            os._exit(EXIT_CANNOT_START)
         prctl.set_pdeathsig(signal.SIGKILL)
         os.setpgid(0, 0)
         os.umask(self.umask)

@@ -185,7 +185,7 @@ class Fence:
         if live:
             self.report_action()
         for process in live:
-            if procfs.start_ticks(process.pid) == process.ticks:
+            if procfs.is_process(*process.identity):
                 try:
                     os.kill(process.pid, signal.SIGKILL)
                 except OSError:  # it has ended, or is another user's now

@@ -21,6 +21,7 @@ from ..control.control_events import Event, MessageReceived
 from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import EndOrder, Joined, NodeState, StatusMessage
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.run.plan import Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 EVENT_TIMEOUT = 0.25  # seconds that a signal waits for its event; a disk may stall
 TURN_INTERVAL = 0.1  # seconds between reads of orders and log sizes
-CANNOT_START = 127  # what a shell says of a program that cannot be started
 FAIL_FAST_GRACE = 10.0  # seconds for the other nodes when one has failed
 LAST_FILES_TIMEOUT = 5.0  # seconds for the last events to be written
 LEAVE_TIMEOUT = 5.0  # seconds for a node that ends to send its last status to the leader
@@ -210,7 +210,7 @@ class Supervisor(NodeParts):
 
     def _give_up_start(self) -> Phase:
         """End the part of an attempt whose agent cannot be started."""
-        self.children.agent_exit = CANNOT_START
+        self.children.agent_exit = EXIT_CANNOT_START
         self.publish(NodeState.ENDING)
         self.children.kill_store()
         return Phase.CLEARING

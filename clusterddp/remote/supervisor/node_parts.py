@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..control.messages import AttemptDecision, Joined, NodeState, NodeStatus
-from ..shared.run.run_state import STOPPED_CODE
+from ..shared.processes.exit_codes import EXIT_STOPPED
 from .next_attempt import may_follow
 from .shutdown import Shutdown
 
@@ -60,7 +60,7 @@ class NodeParts:
             joined = Joined(peer.host, peer.address, peer.nproc, self.plan.bound[1])
         code = None if state is NodeState.STANDBY else self.children.agent_exit
         if code == 0 and self.shutdown.order:
-            code = STOPPED_CODE  # as in its exit record: what the order kept the other hosts from may not be done
+            code = EXIT_STOPPED  # as in its exit record: what the order kept the other hosts from may not be done
         # Without a fence it is in no later attempt, and says so with its end: the leader may choose who is at once.
         unfenced = self.conditions.fence.has_ended and may_follow(self.plan, self.shutdown.order)
         left = unfenced and state is NodeState.ENDED

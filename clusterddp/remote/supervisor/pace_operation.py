@@ -91,7 +91,7 @@ def _resident_bytes(pid: int) -> int:
 
 def _output_age(spool: Spool, event: NodeEvent) -> Optional[int]:
     """Milliseconds since a worker printed; None if it never has."""
-    base = os.path.join(spool.logs, "%d.%d" % (event.start, event.local_rank))
+    base = os.path.join(spool.logs, event.key)
     times = [last_growth(base + end) for end in (".out", ".err")]
     last = max((time_ns for time_ns in times if time_ns is not None), default=None)
     return None if last is None else max(0, time.time_ns() - last) // 1_000_000

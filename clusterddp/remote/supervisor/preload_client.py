@@ -29,6 +29,7 @@ from ..preload.server_folder import (
     why_refused,
 )
 from ..preload.start_request import StartRequest
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.run.plan import NodePlan
 from ..shared.schema.record import to_fields
 from ..spool.creation import write_hook
@@ -221,7 +222,7 @@ def _start_detached(argv: List[str], env: Mapping[str, str], folder: str, log: s
                 signal.signal(number, signal.SIG_DFL)
             os.execve(argv[0], argv, dict(env))
         finally:
-            os._exit(127)
+            os._exit(EXIT_CANNOT_START)
     os.close(pid_writer)
     os.waitpid(intermediate, 0)
     with os.fdopen(pid_reader, "rb") as stream:

@@ -8,7 +8,8 @@ from typing import List, Optional, Tuple
 
 from ..control.connection import Secret
 from ..processes.terminate import STOP_SIGNAL
-from ..shared.run.run_state import STOPPED_CODE, RunState
+from ..shared.processes.exit_codes import EXIT_STOPPED
+from ..shared.run.run_state import RunState
 from ..spool.layout import Spool
 from ..system import prctl
 from .fence import fork_fence
@@ -54,7 +55,7 @@ def _supervise(
     order = spool.stop_order()
     if order:  # its writer saw no lock, and has reported that nothing is left
         if not spool.exit_record():
-            spool.write_exit(RunState.STOPPED, STOPPED_CODE, order.reason, agent_exit=None, survivors=[])
+            spool.write_exit(RunState.STOPPED, EXIT_STOPPED, order.reason, agent_exit=None, survivors=[])
         sys.stdout.write("the run was stopped meanwhile\n")
         return 1
     prctl.set_subreaper()

@@ -19,8 +19,9 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 
 from ..cleanup import retention
 from ..helper.request import Request
+from ..shared.processes.exit_codes import EXIT_CANNOT_START, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
 from ..shared.run.plan import NodePlan
-from ..shared.run.run_state import STOPPED_CODE, RunState
+from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready, read_ready
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import parse_record, read_record, to_fields
@@ -133,8 +134,8 @@ def start_node(state: str, order: StartOrder) -> StartedNode:
         reason = "the supervisor did not start: %s" % (answer.decode(errors="replace").strip() or "it died")
         stop = spool.stop_order()
         if not spool.exit_record():
-            stopped = (RunState.STOPPED, STOPPED_CODE, stop.reason) if stop else None
-            spool.write_exit(*(stopped or (RunState.FAILED, 125, reason)))
+            stopped = (RunState.STOPPED, EXIT_STOPPED, stop.reason) if stop else None
+            spool.write_exit(*(stopped or (RunState.FAILED, EXIT_NOT_THE_SCRIPT, reason)))
         raise Refused(reason)
     if not plan.settings.program:
         _protect_code(spool, plan, state)
@@ -390,4 +391,4 @@ def _detach(argv: List[str], stdin: int, stdout: int) -> None:
         spool = Spool(argv[5])  # a worker that starts a run passes on its own run's marks: these replace them
         os.execve(argv[0], argv, dict(os.environ, CLUSTERDDP_RUN_ID=spool.run, CLUSTERDDP_HOST=spool.host))
     finally:
-        os._exit(127)
+        os._exit(EXIT_CANNOT_START)

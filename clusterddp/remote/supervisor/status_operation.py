@@ -22,6 +22,7 @@ from ..shared.verdict.status_reply import (
 from ..spool.layout import Spool, all_spools, node_state, rebooted
 from ..spool.worker_traces import evidence
 from ..system.bootstrap import Refused
+from ..system.small_files import names_in
 
 TOLD_EVENTS = (
     "output_lost",
@@ -145,7 +146,7 @@ def _brief(report: NodeReport, spool: Spool, plan: NodePlan) -> NodeReport:
 def last_output(spool: Spool) -> Optional[int]:
     """When a worker of the node last printed (ns, by its own clock); None if none ever has."""
     folder = spool.logs
-    names = os.listdir(folder) if os.path.isdir(folder) else []
+    names = names_in(folder)
     times = [last_growth(os.path.join(folder, n)) for n in names if n.endswith((".out", ".err")) and n != AGENT_LOG]
     return max((time_ns for time_ns in times if time_ns is not None), default=None)
 

@@ -206,6 +206,11 @@ def start_ticks(pid: int) -> Optional[int]:
     return int(fields[19]) if len(fields) > 19 else None
 
 
+def is_process(pid: int, ticks: Optional[int]) -> bool:
+    """Whether this pid still is the process that started then; also where it has ended and is not yet reaped."""
+    return ticks is not None and start_ticks(pid) == ticks
+
+
 def stat_fields(folder: str) -> List[str]:
     """The fields of ``stat`` after the command name: state, parent, …; empty when the process or thread has ended."""
     try:

@@ -22,6 +22,7 @@ from ..shared.workdir.named_workdir_records import (
     RemoveWorkdirsRequest,
 )
 from ..system.bootstrap import Refused
+from ..system.small_files import names_in
 from .folder_lock import LIVE_FOLDER, FolderLock, folder_id
 from .live_runs import live_runs
 from .stat_cache import remove_stat_cache
@@ -60,7 +61,7 @@ def remove_workdirs(request: Request) -> Dict[str, Any]:
         except OSError as error:
             kept.append(PathLeft(as_text(path), error.strerror or str(error)))
     parent = os.path.dirname(primary)
-    for name in os.listdir(parent) if os.path.isdir(parent) else []:
+    for name in names_in(parent):
         if name.startswith(_REMOVED_PREFIX):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
     return to_fields(RemoveWorkdirsAnswer(tuple(removed), freed, tuple(kept)))

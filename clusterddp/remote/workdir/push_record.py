@@ -11,6 +11,7 @@ from ..shared.schema.record import bulk, checked, field, read_record, record, to
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, write_private
+from ..system.small_files import names_in
 from .hashes import FileHash, file_hashes
 from .stat_cache import boot_id
 
@@ -31,7 +32,7 @@ class PushedFiles(NamedTuple):
 def pushed_files(state: str) -> Iterator[PushedFiles]:
     """What pushes have put into each folder; records that are damaged or cannot be read are left out."""
     folder = os.path.join(state, "pushed")
-    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+    for name in names_in(folder):
         try:
             pushed = read_record(PushedFiles, read_json(os.path.join(folder, name)), "pushed")
         except (OSError, ValueError, RecursionError):

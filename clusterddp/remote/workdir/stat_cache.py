@@ -18,9 +18,10 @@ from ..shared.wire.frames import parse_json
 from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
 from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, splice
 from ..system.bootstrap import private_folder, write_private
+from ..system.small_files import names_in
 
 _FORMAT = 3
-_SUFFIX = ".files"
+STAT_CACHES, _SUFFIX = "workdirs", ".files"  # the folder of a state folder that has them, and how their names end
 _STAT_FORMAT = struct.Struct("<QqqQ")  # size, mtime and ctime in ns, inode
 
 
@@ -199,8 +200,13 @@ def remove_stat_cache(state: str, root: bytes) -> None:
         pass
 
 
-def folder_of(path: str) -> Optional[str]:
-    """The folder that a stat cache's file describes; None where the file is no stat cache."""
+def stat_caches(state: str) -> List[Tuple[str, Optional[str]]]:
+    """The files of a state folder's stat caches, each with the folder that it describes; None if it is damaged."""
+    folder = os.path.join(state, STAT_CACHES)
+    return [(path, _folder_of(path)) for path in (os.path.join(folder, name) for name in sorted(names_in(folder)))]
+
+
+def _folder_of(path: str) -> Optional[str]:
     try:
         if not path.endswith(_SUFFIX):
             return None
@@ -212,7 +218,7 @@ def folder_of(path: str) -> Optional[str]:
 
 def stat_cache_path(state: str, root: bytes) -> str:
     """The path of a folder's stat cache."""
-    return os.path.join(state, "workdirs", digest_of(root)[:24]) + _SUFFIX
+    return os.path.join(state, STAT_CACHES, digest_of(root)[:24]) + _SUFFIX
 
 
 def boot_id() -> str:

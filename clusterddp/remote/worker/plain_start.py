@@ -4,11 +4,11 @@ import os
 import signal
 from typing import Any, Dict, List, NamedTuple, NoReturn, Tuple
 
+from ..shared.processes.exit_codes import EXIT_CANNOT_START
+from ..shared.run.plan import worker_key
 from ..spool.events import agent_bytes, append_event
 from ..system import prctl
 from ..system.oom_kills import OOM_SCORE
-
-CANNOT_EXEC = 127
 
 
 class Worker(NamedTuple):
@@ -25,7 +25,7 @@ class Worker(NamedTuple):
     @property
     def key(self) -> str:
         """``<start>.<local_rank>``, which names the worker's files."""
-        return "%d.%d" % (self.start, self.local_rank)
+        return worker_key(self.start, self.local_rank)
 
     def event(self, name: str, **fields: Any) -> None:
         """Append an event about this worker; on a full disk it is lost."""
@@ -72,7 +72,7 @@ def _exec_worker(worker: Worker, parent: int, released: int, out: int, err: int)
         os.setpgid(0, 0)
         prctl.set_pdeathsig(signal.SIGKILL)
         if os.getppid() != parent:
-            os._exit(CANNOT_EXEC)  # the shim died in between; nobody wants this worker
+            os._exit(EXIT_CANNOT_START)  # the shim died in between; nobody wants this worker
         prctl.set_oom_score_adj(OOM_SCORE)
         os.read(released, 1)
         os.dup2(out, 1)
@@ -84,7 +84,7 @@ def _exec_worker(worker: Worker, parent: int, released: int, out: int, err: int)
         text = "clusterddp: cannot start %s: %s; check clusterddp_python\n" % (worker.python, reason)
         os.write(2, os.fsencode(text))
     finally:
-        os._exit(CANNOT_EXEC)
+        os._exit(EXIT_CANNOT_START)
 
 
 def _reset_signals() -> None:

@@ -14,11 +14,12 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
-from ..shared.run.plan import FORK_SOCKET, PLAN, SECRETS, SUPERVISOR, read_plan
+from ..shared.processes.exit_codes import EXIT_CANNOT_START, EXIT_NOT_THE_SCRIPT
+from ..shared.run.plan import FORK_SOCKET, PLAN, SECRETS, SUPERVISOR, read_plan, worker_key
 from ..system import disk_space, prctl
 from ..system.oom_kills import OomKills
 from .grace import TIMER, Grace
-from .plain_start import CANNOT_EXEC, Plain, Worker
+from .plain_start import Plain, Worker
 from .worker_env import original_environment, recorded_variables, script_environment, worker_environment, wrong_size
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ GRACE_OVER = TIMER
 OURS = (*TO_GROUP, *TO_WORKER, AGENT_DIED, GRACE_OVER)
 
 DEFAULT_GRACE = 30  # seconds, torchrun's own
-NOT_THE_SCRIPT = 125
 ERR_ROOM = 16 << 10  # bytes that a worker can write on stderr when the disk is full: a traceback or two
 
 
@@ -47,7 +47,7 @@ def main(argv: List[str]) -> int:
     """
     spool, args = os.path.abspath(argv[0]), argv[1:]
     if not _die_with_agent(spool):
-        return CANNOT_EXEC
+        return EXIT_CANNOT_START
     environment = original_environment(dict(os.environ))
     local_rank = int(environment.get("LOCAL_RANK") or 0)
     try:
@@ -56,9 +56,9 @@ def main(argv: List[str]) -> int:
         start, out, err = open_output(spool, local_rank)
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write("clusterddp: cannot start a worker from %s: %r; start a new run\n" % (spool, error))
-        return CANNOT_EXEC
+        return EXIT_CANNOT_START
     environment.update(_secrets(spool))
-    env = worker_environment(environment, spool, "%d.%d" % (start, local_rank))
+    env = worker_environment(environment, spool, worker_key(start, local_rank))
     worker = Worker(spool, start, local_rank, python, args, env, recorded_variables(environment))
     wrong = wrong_size(plan, worker.record)
     return refuse(worker, err, wrong) if wrong else _die_like(run(worker, out, err))
@@ -68,9 +68,9 @@ def refuse(worker: Worker, err: int, reason: str) -> int:
     """Start no worker; write the reason to its output and events."""
     worker.event("worker_started", pid=os.getpid(), **worker.record)
     os.write(err, ("clusterddp: %s\n" % reason).encode())
-    ended = {"status": NOT_THE_SCRIPT << 8, "exit_code": NOT_THE_SCRIPT, "signal": None, "maxrss_kib": None}
+    ended = {"status": EXIT_NOT_THE_SCRIPT << 8, "exit_code": EXIT_NOT_THE_SCRIPT, "signal": None, "maxrss_kib": None}
     worker.event("worker_exited", rank=worker.record["rank"], pid=os.getpid(), **ended)
-    return NOT_THE_SCRIPT
+    return EXIT_NOT_THE_SCRIPT
 
 
 def _die_with_agent(spool: str) -> bool:
@@ -104,7 +104,7 @@ def open_output(spool: str, local_rank: int) -> Tuple[int, int, int]:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     start = 0
     while True:
-        stem = os.path.join(spool, "logs", "%d.%d" % (start, local_rank))
+        stem = os.path.join(spool, "logs", worker_key(start, local_rank))
         try:
             out = os.open(stem + ".out", flags | os.O_EXCL, 0o600)
             return start, out, _open_err(stem + ".err", flags)

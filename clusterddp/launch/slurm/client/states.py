@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clusterddp.errors import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
+from clusterddp.remote.shared.processes.exit_codes import (
+    EXIT_KILLED,
+    EXIT_NOT_THE_SCRIPT,
+    EXIT_STOPPED,
+    EXIT_TIME_LIMIT,
+)
 from clusterddp.remote.shared.run.run_state import LIVE_STATES, RunState
 
 MANAGER = "Slurm"  # its name in messages
 NAME = "slurm"  # of this launcher
-OUT_OF_MEMORY = 137  # the exit code of a process that the kernel's OOM killer ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +66,7 @@ STATES = {
     "TIMEOUT": StateMeaning(state=RunState.FAILED, exit_code=EXIT_TIME_LIMIT, outside=True, explanation=_OVER),
     "OUT_OF_MEMORY": StateMeaning(
         state=RunState.FAILED,
-        exit_code=OUT_OF_MEMORY,
+        exit_code=EXIT_KILLED,
         outside=True,
         explanation="clusterddp_slurm_mem asks for more memory",
     ),

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from ..schema.fields import DamagedError, Fields
 from ..schema.record import MAX_LENGTH, field, readers_of, record, to_plain
+from .plan import worker_key
 
 WORKER_STARTED, WORKER_EXITED, AGENT_EXITED, STOPPING = "worker_started", "worker_exited", "agent_exited", "stopping"
 STALLED_EVENT = "stalled"
@@ -43,6 +44,11 @@ class NodeEvent(NamedTuple):
     limit: int = field(Fields.number, default=0)
     error: str = field(Fields.text, default="")
     more: Mapping[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """Of a worker's event: what names its files."""
+        return worker_key(self.start, self.local_rank)
 
 
 # A field in OPTIONAL may be missing or null.

@@ -22,6 +22,11 @@ AGENT_LOG = "agent.out"  # the agent's own output, in the spool's logs
 FORMAT = 1  # of the spool; newer code reads all older ones
 
 
+def worker_key(start: int, local_rank: int) -> str:
+    """``<start>.<local_rank>``, which names a worker's files in its node's spool."""
+    return "%d.%d" % (start, local_rank)
+
+
 @record
 class Peer(NamedTuple):
     """What the other nodes of a run know of one."""

@@ -17,7 +17,6 @@ class RunState:
     UNKNOWN = "unknown"  # of a run or job: nobody who answers can say how it ended
 
 
-STOPPED_CODE = 143  # exit code of a node, and of a run, that an order has ended
 LIVE_STATES = (RunState.QUEUED, RunState.STARTING, RunState.RUNNING)
 ENDED_STATES = (RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED, RunState.LOST)
 ALL_STATES = (*LIVE_STATES, *ENDED_STATES, RunState.UNKNOWN)

@@ -206,10 +206,9 @@ def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
 
 def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     """Classify one failed exit of a worker by its recorded exception and stderr, as if nobody had ended it."""
-    key = "%d.%d" % (event.start, event.local_rank)
-    recorded = node.errors.get(key + ".json")
+    recorded = node.errors.get(event.key + ".json")
     error = recorded or WorkerError()
-    stderr = node.stderr.get(key, "")
+    stderr = node.stderr.get(event.key, "")
     cause, text, location = _describe(event, error, stderr)
     if cause == SIGNAL and any(one.kind == STALLED_EVENT and _worker(one) == _worker(event) for one in node.events):
         text = BY_STALL_GUARD

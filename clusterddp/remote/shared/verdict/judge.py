@@ -11,16 +11,16 @@ the one of the later attempt counts, then a majority's, then one that stands, th
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..names.host_names import folded_names, sorted_names
-from ..run.run_state import ENDED_STATES, STOPPED_CODE, RunState
+from ..processes.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED, EXIT_TIME_LIMIT
+from ..run.run_state import ENDED_STATES, RunState
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, many, maybe, nested, one_of, read_record, record
 from ..text.shortening import cut_in_the_middle
 from .failures import BY_STALL_GUARD, ENDED, LEASE, LOST_PEER, OWN, STALLED, TIME_LIMIT, FailedWorker, signal_name
 from .node_end import CONSEQUENTIAL_REASONS, NodeEnd
 
-INTERRUPTED, TIMED_OUT, NOT_BY_SCRIPT = 130, 124, 125  # exit codes
 CTRL_C = "Ctrl-C"  # the reason of a stop at the run's own terminal, which has its own exit code
-_LIMITS = (TIME_LIMIT, STALLED)  # how the reasons begin of stops with the exit code TIMED_OUT
+_LIMITS = (TIME_LIMIT, STALLED)  # how the reasons begin of stops with the exit code EXIT_TIME_LIMIT
 EXIT_RECORD_DELAY = 10**9  # ns from the closing of a process's connections until its exit is recorded, on a loaded host
 _CLASSES = {OWN: "own", LOST_PEER: "lost peer", ENDED: "ended"}
 MAX_FAILURES = 32  # that are kept one by one
@@ -194,7 +194,7 @@ def _judge(
     if lost and not final and not any(end.state == RunState.LOST for end in ends):
         return _unknown_end(silent)._replace(failures=tuple(failures))
     if lost:
-        found = _ended(RunState.FAILED, NOT_BY_SCRIPT, lost)
+        found = _ended(RunState.FAILED, EXIT_NOT_THE_SCRIPT, lost)
         return found._replace(failures=tuple(failures), failed=sum(end.failed for end in ends))
     if all(end.state == RunState.SUCCEEDED for end in ends):
         return _ended(RunState.SUCCEEDED, 0, _success_line(ends))
@@ -210,7 +210,7 @@ def _unknown_end(silent: Sequence[str]) -> VerdictRecord:
     """The verdict on a run whose end only hosts that do not answer could report."""
     names = sorted_names(silent)
     line = "unknown: %s %s not answer now" % (folded_names(names), "do" if names[1:] else "does")
-    return _ended(RunState.UNKNOWN, NOT_BY_SCRIPT, line)
+    return _ended(RunState.UNKNOWN, EXIT_NOT_THE_SCRIPT, line)
 
 
 def failures_on_host(end: NodeEnd, workers: Iterable[FailedWorker], *, recovered: bool = False) -> Iterator[Failure]:
@@ -275,13 +275,13 @@ def _judge_stopped(ends: Sequence[NodeEnd]) -> VerdictRecord:
     """Judge a run that was stopped: by a limit, by us, by its lease, or by a user."""
     limits = [end.reason for end in ends if end.reason.startswith(_LIMITS)]
     if limits:
-        return _ended(RunState.FAILED, TIMED_OUT, limits[0])
+        return _ended(RunState.FAILED, EXIT_TIME_LIMIT, limits[0])
     ours = [end for end in ends if end.ours]
     if ours:
-        return _ended(RunState.FAILED, NOT_BY_SCRIPT, ours[0].reason)
+        return _ended(RunState.FAILED, EXIT_NOT_THE_SCRIPT, ours[0].reason)
     leased = [end.reason for end in ends if end.reason.startswith(LEASE)]
     line = leased[0][len("the ") :] if leased else "stopped: %s" % ends[0].reason
-    return _ended(RunState.STOPPED, STOPPED_CODE if leased or ends[0].reason != CTRL_C else INTERRUPTED, line)
+    return _ended(RunState.STOPPED, EXIT_STOPPED if leased or ends[0].reason != CTRL_C else EXIT_INTERRUPTED, line)
 
 
 def _judge_agent_failure(
@@ -300,7 +300,7 @@ def _judge_agent_failure(
     else:
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)
-    found = _ended(RunState.FAILED, NOT_BY_SCRIPT, line)
+    found = _ended(RunState.FAILED, EXIT_NOT_THE_SCRIPT, line)
     return found._replace(failures=tuple(failures), failed=sum(end.failed for end in ends), texts=(line, end.output))
 
 
@@ -309,7 +309,7 @@ def _judge_failed(own: Sequence[Failure], failures: Sequence[Failure], ends: Seq
     early = _early_exits(first, ends) if first.kind == LOST_PEER else ()
     line = _failure_line(own, failures, early, count)
     texts = (first.worker.text, first.worker.output)
-    exit_code = TIMED_OUT if first.worker.text == BY_STALL_GUARD else first.worker.exit_code
+    exit_code = EXIT_TIME_LIMIT if first.worker.text == BY_STALL_GUARD else first.worker.exit_code
     found = _ended(RunState.FAILED, exit_code, line)
     return found._replace(failures=tuple(failures), failed=count, texts=texts, early=early)
 

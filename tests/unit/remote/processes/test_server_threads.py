@@ -80,7 +80,7 @@ class Pool:
 
 def look_often(spool: Spool, pool: Pool, times: int) -> list[str]:
     """Look so often, each look right after the last; return why there were no traces."""
-    Path(spool.trace_socket(0, 0)).touch()
+    Path(spool.trace_socket("0.0")).touch()
     event = NodeEvent(WORKER_STARTED, 0, local_rank=0, rank=0, pid=PID)
     with pytest.MonkeyPatch.context() as patch:
         for module in (traces, server_threads):

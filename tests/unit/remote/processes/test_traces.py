@@ -68,7 +68,7 @@ def worker(
         text = answers.get(question.split()[1].rpartition(b"/")[2])
         caller.sendall(http(b"", b"404 Not Found") if text is None else http(text))
 
-    with serving(Path(spool.trace_socket(0, local_rank)), answer) as asked:
+    with serving(Path(spool.trace_socket(f"0.{local_rank}")), answer) as asked:
         yield asked
 
 
@@ -155,7 +155,7 @@ def test_what_is_no_trace_is_said_in_few_printable_words(
 
 def test_one_without_a_server_says_so_and_one_that_has_ended_is_not_asked(spool: Spool) -> None:
     assert look(spool).why.startswith("it has not loaded torch.distributed")
-    with serving(Path(spool.trace_socket(0, 0)), lambda _caller, _question: None) as asked:
+    with serving(Path(spool.trace_socket("0.0")), lambda _caller, _question: None) as asked:
         ended = look(spool, event(pid=1 << 30))
         assert look(spool, event(pid=0)) == ended._replace(pid=0)
     assert (ended.state, ended.why, ended.cpu_ms, ended.children) == ("", "it has just ended", 0, ())
@@ -177,7 +177,7 @@ def test_one_silent_worker_of_eight_delays_the_answer_by_its_timeout_and_no_more
         for local_rank in range(7):
             stack.enter_context(worker(spool, local_rank, groups=text, waits=b"{}"))
         silent = stack.enter_context(socket.socket(socket.AF_UNIX))
-        bind(silent, Path(spool.trace_socket(0, 7)))
+        bind(silent, Path(spool.trace_socket("0.7")))
         silent.listen(5)
         found = ask(spool, monkeypatch, *map(event, range(8)))
     assert len({end for end, _ in limits}) == 1  # it is one for all, who are looked at side by side
@@ -198,7 +198,7 @@ def test_the_workers_of_a_host_keep_their_first_mismatch(spool: Spool, monkeypat
 
 
 def test_one_that_has_no_socket_of_its_server_is_not_asked(spool: Spool) -> None:
-    path = Path(spool.trace_socket(0, 0))
+    path = Path(spool.trace_socket("0.0"))
     with serving(path, lambda _caller, _question: None) as asked, subprocess.Popen(["sleep", "60"]) as other:
         assert look(spool, event(pid=other.pid)).why == "its script has closed the socket of its server"
         other.kill()

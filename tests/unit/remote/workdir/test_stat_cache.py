@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.workdir.stat_cache import folder_of, read_stat_cache, stat_cache_path
+from clusterddp.remote.workdir.stat_cache import STAT_CACHES, read_stat_cache, stat_cache_path, stat_caches
 from tests.unit.sync_help import FakeHost, content, push, write
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def test_a_damaged_memory_is_none_or_whole(tmp_path: Path, at: int, put: bytes, 
     (tmp_path / path).write_bytes(whole[:at] + put + whole[at + taken :])
     memory = read_stat_cache(str(host.state), os.fsencode(host.workdir))
     assert memory is None or (len(memory.paths) == len(memory.stats) == len(memory.hashes()))
-    assert folder_of(path) is None or isinstance(folder_of(path), str)
+    ((_, folder),) = stat_caches(str(host.state))
+    assert folder is None or isinstance(folder, str)
 
 
 def test_a_host_that_remembers_nothing_reads_all_and_finds_the_same(tmp_path: Path) -> None:
@@ -59,8 +60,9 @@ def test_a_host_that_remembers_nothing_reads_all_and_finds_the_same(tmp_path: Pa
 
 
 def test_the_folder_of_another_versions_file_is_known(tmp_path: Path) -> None:
-    file = tmp_path / "0.files"
+    file = tmp_path / STAT_CACHES / "0.files"
+    file.parent.mkdir()
     file.write_bytes(b'{"format": 9, "workdir": "/w", "more": []}\n\xff')
-    assert folder_of(str(file)) == "/w"
+    assert stat_caches(str(tmp_path)) == [(str(file), "/w")]
     file.write_bytes(b'{"format": 9}\n')
-    assert folder_of(str(file)) is None
+    assert stat_caches(str(tmp_path)) == [(str(file), None)]
