@@ -98,6 +98,11 @@ class HostsError(ClusterddpError):
         self.errors = tuple(errors)
 
 
+def one_error(errors: Sequence[ClusterddpError]) -> ClusterddpError:
+    """Return the error to raise for these: the only one itself, or a HostsError."""
+    return errors[0] if len(errors) == 1 else HostsError(errors)
+
+
 class ScriptError(ClusterddpError):
     """The script itself is wrong, found before anything is started: the one fault in a start that is the script's."""
 

@@ -11,7 +11,7 @@ from clusterddp.environments.lock_file import LockFile, find_lock_file
 from clusterddp.environments.platform_tags import HostKind, kind_of
 from clusterddp.environments.sending import send_wheels
 from clusterddp.environments.wheels import UV_WHEELS, Wheel, drop_damaged, uv_wheel, wheels_of
-from clusterddp.errors import HelperError, HostsError, LockError, PlanError
+from clusterddp.errors import HelperError, LockError, PlanError, one_error
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.hosts.fanout import each, values
 from clusterddp.remote.shared.environment.environment_records import (
@@ -280,7 +280,7 @@ def refuse_unequal(environments: Sequence[Installed]) -> None:
                 message = f"environment {ident[:SHOWN_DIGITS]} is not what it is on the other hosts"
                 errors.append(HelperError(item.host, message, remedy=f"remove {item.path} there: it is built anew"))
     if errors:
-        raise errors[0] if len(errors) == 1 else HostsError(errors)
+        raise one_error(errors)
 
 
 def _dropped_notices(environments: Sequence[Installed]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from clusterddp.errors import ClusterddpError, HostsError
+from clusterddp.errors import ClusterddpError, one_error
 from clusterddp.hosts.file_limit import make_room
 
 if TYPE_CHECKING:
@@ -65,10 +65,8 @@ def values(outcomes: Iterable[Outcome[T]]) -> list[T]:
     """Return every outcome's value; raises HostsError if several failed; of one failure, its own error is raised."""
     outcomes = list(outcomes)
     errors = [outcome.error for outcome in outcomes if outcome.error]
-    if len(errors) == 1:
-        raise errors[0]
     if errors:
-        raise HostsError(errors)
+        raise one_error(errors)
     return [outcome.get() for outcome in outcomes]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import ClusterddpError, HostsError, InventoryError, PlanError, UnreachableError, UsageError
+from clusterddp.errors import ClusterddpError, InventoryError, PlanError, UnreachableError, UsageError, one_error
 from clusterddp.hosts.fanout import values
 from clusterddp.remote.shared.text.counted import counted
 
@@ -110,7 +110,7 @@ def _no_answer_error(failed: Sequence[Outcome[Host]], inventory: Inventory) -> C
     pattern = inventory.pattern_without([outcome.name for outcome in failed])
     for error in errors if pattern else ():
         error.remedy = f"{error.remedy + '; or ' if error.remedy else ''}go on without: --limit {shlex.quote(pattern)}"
-    return errors[0] if len(errors) == 1 else HostsError(errors)
+    return one_error(errors)
 
 
 def workdirs(entries: Iterable[HostEntry], project: Project) -> dict[str, str]:

@@ -9,7 +9,7 @@ from clusterddp.checks.catalog import TABLE
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, HostEvidence
 from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
-from clusterddp.errors import HostsError, PlanError
+from clusterddp.errors import PlanError, one_error
 from clusterddp.facts.gpu_assignment import assign_gpus
 from clusterddp.hosts.fanout import values
 from clusterddp.probe.gather import ask_hosts, survey_network
@@ -53,7 +53,7 @@ def raise_failures(results: Iterable[CheckResult]) -> None:
         if result.verdict == "fail"
     ]
     if errors:
-        raise errors[0] if len(errors) == 1 else HostsError(errors)
+        raise one_error(errors)
 
 
 def admit(results: Iterable[CheckResult], notify: Callable[[str], None]) -> None:

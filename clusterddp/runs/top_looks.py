@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.collectives.lateness import ALWAYS, IN_TURN, UNDECIDED, LateRanks
+from clusterddp.remote.shared.collectives.hang_judge import UNDECIDED
+from clusterddp.remote.shared.collectives.lateness import ALWAYS, IN_TURN, LateRanks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PAUSE = 1.0  # seconds between two looks
 TIMEOUT = 10.0  # seconds for a host's answer
-MAX_STACKS = 8  # ranks whose stacks are taken
 FAILED, ENDED = "failed", "ended"  # states of a run that is over
 _ENDED_WELL = {RunState.SUCCEEDED, RunState.STOPPED}
 
@@ -157,7 +156,7 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     world = range(size) if hosts and size <= MAX_WORLD else ()
     finding = hang_judge.judge(world, before, after)
     at_work = finding.state == ADVANCING and not finding.idle
-    ranks = [] if at_work else hang_sentence.ranks_to_look_at(finding, after, MAX_STACKS)
+    ranks = [] if at_work else hang_sentence.ranks_to_look_at(finding, after)
     evidence = hang_sentence.Evidence(
         finding=finding,
         traces={trace.rank: trace for trace in after},

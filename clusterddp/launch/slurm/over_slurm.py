@@ -17,11 +17,12 @@ from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_p
 from clusterddp.launch.slurm.client.batch_script import compact
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import why_never
-from clusterddp.launch.slurm.client.states import NAME, meaning
+from clusterddp.launch.slurm.client.states import NAME, QUERY_INTERVAL, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running_nodes
 from clusterddp.launch.slurm.job_report import has_final_report, job_report
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
+from clusterddp.remote.shared.run.stop_records import PROOF_TIMEOUT
 from clusterddp.remote.shared.slurm.job_record import in_array
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import array_names
@@ -48,11 +49,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.managed_job import JobReport
     from clusterddp.sync.transfer.collect import Origin
 
-QUERY_INTERVAL = 0.5  # seconds between queries of the queue
 REASON_TIMEOUT = 6.0  # seconds in which Slurm is asked why a new job waits
 SILENCE_TIMEOUT = 3.0  # seconds without a report of a running job's nodes, after which shared folders are checked
 CHECK_INTERVAL = 15.0  # seconds between two such checks
-STOP_SLACK = 60.0  # seconds beyond the grace that the nodes have for their proof
 STATES_WITH_EXIT_CODE = ("FAILED", "COMPLETED")  # states in which a job's exit code is its script's
 
 
@@ -253,7 +252,7 @@ class Slurm:
         nodes = nodes_of_run(cluster, login, run)
         if nodes and not nodes.order_stop(run, reason, grace):
             login.command("scancel", nodes.job)  # its script does not answer yet
-        view = _wait_for_end(cluster, run, time.monotonic() + grace + STOP_SLACK, collected=nodes is not None)
+        view = _wait_for_end(cluster, run, time.monotonic() + grace + PROOF_TIMEOUT, collected=nodes is not None)
         job = view.job
         state = job.manager_state if job else "nothing of it"
         if job and not job.ended and job.ends_with_run:

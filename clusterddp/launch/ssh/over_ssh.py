@@ -20,7 +20,7 @@ from clusterddp.hosts.file_limit import make_room
 from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.remote.shared.run.spool_records import Ready
-from clusterddp.remote.shared.run.stop_records import StopAnswer, StopRequest
+from clusterddp.remote.shared.run.stop_records import CLEANUP_REASON, PROOF_TIMEOUT, StopAnswer, StopRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields, to_plain
 from clusterddp.remote.shared.supervisor.start_records import (
     CommitRequest,
@@ -51,9 +51,7 @@ if TYPE_CHECKING:
     from clusterddp.sync.transfer.collect import Origin
 
 START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
-STOP_SLACK = 60.0  # seconds beyond the grace that a host has for its proof
 NAME = "ssh"
-CLEANUP_REASON = "the start failed on another host"
 _MAX_REASON = 300  # characters shown of the reason for a plain start
 
 
@@ -132,7 +130,7 @@ class Ssh:
 
         def stop(entry: HostEntry) -> Proof:
             request = StopRequest(run=run, hosts=(entry.name,), grace=grace, reason=reason)
-            answer = ask(cluster.host(entry.name), "stop", request, StopAnswer, timeout=grace + STOP_SLACK)
+            answer = ask(cluster.host(entry.name), "stop", request, StopAnswer, timeout=grace + PROOF_TIMEOUT)
             return proof.of_answer(entry.name, answer)
 
         known = {entry.name: entry for entry in cluster.inventory.hosts}

@@ -24,7 +24,7 @@ from ..system.small_files import text_of
 STACK_SIGNAL = signal.SIGRTMIN + 7  # a worker's hook prints all stacks on it; sent only where it has a handler
 ANSWER_TIMEOUT = 3.0  # seconds for a worker's first byte, and for py-spy
 QUIET_TIME = 0.2  # seconds without growth after which a dump is complete
-MAX_STACKS = 64 * 1024  # bytes of one worker's stacks
+MAX_TEXT = 64 * 1024  # bytes of one worker's stacks
 MAX_EARLIER = 1 << 20  # bytes of earlier dumps that are kept in a file
 
 
@@ -128,7 +128,7 @@ def ask_py_spy(program: str, workers: List[LiveWorker]) -> List[LiveWorker]:
 
 def _is_json(text: bytes) -> bool:
     try:
-        return len(text) <= MAX_STACKS and bool(parse_json(text))
+        return len(text) <= MAX_TEXT and bool(parse_json(text))
     except ValueError:
         return False
 
@@ -189,7 +189,7 @@ def _read(worker: LiveWorker) -> bool:
     """Read the worker's dump, if there is one."""
     with open(worker.path, "rb") as stream:
         stream.seek(worker.dump_start)
-        text = stream.read(MAX_STACKS)
+        text = stream.read(MAX_TEXT)
     worker.set_stacks("faulthandler" if text else "", text.decode(errors="replace"))
     return bool(text)
 

@@ -19,6 +19,7 @@ from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from ..shared.run.node_env import Node
 from ..shared.run.plan import NodePlan
 from ..shared.run.spool_records import Ready
+from ..shared.run.stop_records import CLEANUP_REASON
 from ..shared.run.unplaced_plan import choose_backend, placed_plan
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, record
@@ -45,7 +46,6 @@ SAVE_TIMEOUT = (
     60.0  # seconds from a notice to the end of an attempt that another follows; Slurm's own end comes 60 s later
 )
 CLOCK_ERROR_NS = 10_000_000  # by which clocks of a cluster's nodes may differ; an assumption, not measured
-CLEANUP_REASON = "the start failed on another host"
 
 
 @record

@@ -35,7 +35,6 @@ from .node_parts import NodeParts
 ANSWER_TIMEOUT = 10.0  # seconds for all nodes' answers; stacks take longest
 PROOF_PAUSE = 1.0  # seconds from the proof to the look that takes stacks
 MAX_SENTENCE = MAX_REASON - 100  # characters
-MAX_STACKS = 8  # ranks whose stacks are taken
 RESTART, STOP = "restart", "stop"  # values of --on-stall
 
 
@@ -231,7 +230,7 @@ class StallGuard:
             self._end_round(of)
             self._stop_if_overdue(stall)
         elif not had_stacks:
-            self.ranks = tuple(hang_sentence.ranks_to_look_at(finding, look.traces, MAX_STACKS))
+            self.ranks = tuple(hang_sentence.ranks_to_look_at(finding, look.traces))
             self._end_round(of, boot_clock() - of.began + PROOF_PAUSE)
         else:
             self._end_round(of)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from clusterddp.cli import top_tables
-from clusterddp.remote.shared.collectives.lateness import UNDECIDED, LateRanks
+from clusterddp.remote.shared.collectives.hang_judge import UNDECIDED
+from clusterddp.remote.shared.collectives.lateness import LateRanks
 from clusterddp.remote.shared.probes.usage_records import GpuProcess
 from clusterddp.runs.top_looks import HostLook, TopLook
 from tests.unit.runs.top_made import GPU, look, pace, usage

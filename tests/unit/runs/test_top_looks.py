@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.shared.collectives.lateness import IN_TURN, NOBODY, UNDECIDED, LateRanks
+from clusterddp.remote.shared.collectives.hang_judge import UNDECIDED
+from clusterddp.remote.shared.collectives.lateness import IN_TURN, NOBODY, LateRanks
 from clusterddp.remote.shared.probes.usage_records import NicCounters
 from clusterddp.runs import openmetrics
 from clusterddp.runs.top_looks import HostLook

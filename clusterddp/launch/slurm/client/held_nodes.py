@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from clusterddp.launch.slurm.client.answers import last_error
 from clusterddp.launch.slurm.client.login_host import refusal
 from clusterddp.launch.slurm.client.never_starts import minutes, why_never
-from clusterddp.launch.slurm.client.states import meaning
+from clusterddp.launch.slurm.client.states import QUERY_INTERVAL, meaning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from clusterddp.hosts.connections import Connections
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.launch.slurm.client.login_host import LoginHost
-
-QUERY_INTERVAL = 0.5  # seconds between queries of the queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

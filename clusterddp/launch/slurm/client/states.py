@@ -14,6 +14,7 @@ from clusterddp.remote.shared.run.run_state import LIVE_STATES, RunState
 
 MANAGER = "Slurm"  # its name in messages
 NAME = "slurm"  # of this launcher
+QUERY_INTERVAL = 0.5  # seconds between queries of the queue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from .worker_activity import activity
 
 POINT_TO_POINT = "point-to-point"  # a class that only stacks show
 MAX_ENDED = 8  # lines of evidence of ranks that have ended
+MAX_STACKS = 8  # ranks whose stacks are taken
 _REMEDIES = {
     MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
     hang_judge.OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
@@ -118,7 +119,7 @@ def _may_wait_in_c(evidence: Evidence, rank: int) -> bool:
     return not stack.frames or (not stack.frames[-1].installed and waits.get(trace.pid, LOCK) == LOCK)
 
 
-def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int) -> List[int]:
+def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int = MAX_STACKS) -> List[int]:
     """Choose the ranks whose stacks are worth the disturbance: those to blame, and one of each group of waiters.
 
     Ranks that call the same are one group, so that all of them are represented before ``most`` is reached. If nobody

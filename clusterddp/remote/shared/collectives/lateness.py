@@ -9,6 +9,8 @@ second-latest rank: where all ranks are slow on too few cores, no rank stands ou
 from statistics import median
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .hang_judge import UNDECIDED
+
 MIN_EXCESS_NS = 5_000_000  # after the second-latest rank
 SPREADS = 3  # times the spread of the other ranks that a late rank must exceed
 WINDOWS = 3  # in each of which it must be late
@@ -21,7 +23,7 @@ MIN_SHARE = 0.1  # of the steps in which each of the ranks that are late in turn
 CLOCK_DRIFT = 50e-6  # of a clock against another, at most: seconds a second
 MAX_REASON = 3  # ranks that a reason names
 
-ALWAYS, IN_TURN, NOBODY, UNDECIDED = "always", "in-turn", "nobody", "undecided"
+ALWAYS, IN_TURN, NOBODY = "always", "in-turn", "nobody"
 
 Times = Mapping[int, Mapping[int, int]]  # sequence number → rank → ns when it called the operation
 

@@ -6,6 +6,9 @@ from ..schema.fields import Fields
 from ..schema.record import field, many, record
 from .spool_records import LeftProcess
 
+PROOF_TIMEOUT = 60.0  # seconds beyond the grace in which a host proves that nothing is left
+CLEANUP_REASON = "the start failed on another host"
+
 
 @record
 class StopRequest(NamedTuple):

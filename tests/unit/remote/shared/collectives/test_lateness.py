@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.shared.collectives.hang_judge import UNDECIDED
 from clusterddp.remote.shared.collectives.lateness import (
     ALWAYS,
     IN_TURN,
     NOBODY,
-    UNDECIDED,
     Clock,
     GroupTimes,
     LateRanks,
