@@ -58,7 +58,7 @@ class Preload:
 
     def __init__(self, state: str, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.folder = folder_of(state)
+        self.folder = verdicts_folder(state)
         key = json.dumps([self.names, sys.executable, sys.path])
         self.path = os.path.join(self.folder, hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
         self.verdicts: Tuple[PreloadVerdict, ...] = ()
@@ -147,7 +147,7 @@ class Preload:
         write_json(self.path, to_fields(kept), durable=False)
 
 
-def folder_of(state: str) -> str:
+def verdicts_folder(state: str) -> str:
     """Return the folder of this host's verdicts; several hosts may share a state folder."""
     return os.path.join(state, "preload", os.uname().nodename)
 

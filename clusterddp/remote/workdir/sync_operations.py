@@ -30,7 +30,7 @@ from .stat_cache import KnownFiles, chunk_lists_of, unpack_stats
 from .sync_record import DATA_RECORD, SyncRecord
 from .update import WorkdirUpdate
 from .verify import VerifiedFiles, prove
-from .workdir import Folder, LockedWorkdir, folder_of, shared_identity
+from .workdir import LockedWorkdir, Workdir, read_workdir, shared_identity
 
 if TYPE_CHECKING:
     from .data import DataPlan
@@ -51,7 +51,7 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
     """What a workdir holds of the code and data that a sync would write; ``state`` is our state folder."""
     # The folder is made already by this operation, so that the answer shows which hosts share it.
     with LockedWorkdir(state, order, make=bool(order.digest) and order.made) as lock:
-        folder = folder_of(state, lock.root)
+        folder = read_workdir(state, lock.root)
         code = _inspect_code(state, order, folder.record, lock.check)
         if order.digest and code.digest != order.digest:
             folder.refuse_live()
@@ -212,7 +212,7 @@ def _apply(
     incoming: ChunkStream,
 ) -> Union[Synced, HostChanged]:
     """Update the workdir, whose lock is held, prove its files and record the result."""
-    folder = folder_of(state, lock.root)
+    folder = read_workdir(state, lock.root)
     target, record = folder.path, folder.record
     began = time.time_ns()
     by_difference = record.is_complete and record.digest == sent.base and not folder.live and not order.edited
@@ -340,7 +340,7 @@ def _all_entries(code: bytes, plan: Optional[List[Entry]], data: "Optional[DataP
     yield from data.project if data else ()
 
 
-def _make_links_and_folders(order: SyncRequest, folder: Folder) -> List[str]:
+def _make_links_and_folders(order: SyncRequest, folder: Workdir) -> List[str]:
     """Make the links to data and the workers' cwd in a ready workdir; returns lines for the user."""
     notices = make_links(folder.path, order.links)
     for folder_path in order.folders:

@@ -14,7 +14,7 @@ from .live_runs import LiveRun, live_runs
 from .sync_record import SyncRecord
 
 
-class Folder(NamedTuple):
+class Workdir(NamedTuple):
     """A workdir to sync to: its record, and the runs that are live in it."""
 
     record: SyncRecord
@@ -48,9 +48,9 @@ class Folder(NamedTuple):
         )
 
 
-def folder_of(state: str, root: bytes) -> Folder:
+def read_workdir(state: str, root: bytes) -> Workdir:
     """The workdir at ``root``, with its record and live runs."""
-    return Folder(SyncRecord(state, root), live_runs(state, root))
+    return Workdir(SyncRecord(state, root), live_runs(state, root))
 
 
 class LockedWorkdir:

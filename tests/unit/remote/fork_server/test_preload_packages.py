@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.fork_server.environ_reads import EVERY, first_individual_variable, is_free, named_in
-from clusterddp.remote.fork_server.preload_packages import KeptVerdicts, Preload, clash_with, decode, digest, folder_of
+from clusterddp.remote.fork_server.preload_packages import (
+    KeptVerdicts,
+    Preload,
+    clash_with,
+    decode,
+    digest,
+    verdicts_folder,
+)
 from clusterddp.remote.fork_server.preload_trial import PreloadVerdict, modules_of
 from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.json_values import VALUES
@@ -66,7 +73,7 @@ def test_without_names_nothing_is_tried_or_written(tmp_path: Path) -> None:
     preload = Preload(str(tmp_path), ())
     preload.decide(lambda: None)
     assert (preload.verdicts, list(tmp_path.iterdir())) == ((), [])
-    assert folder_of(str(tmp_path)).startswith(str(tmp_path / "preload"))
+    assert verdicts_folder(str(tmp_path)).startswith(str(tmp_path / "preload"))
 
 
 def test_a_name_means_a_module_or_what_a_distribution_has_installed(tmp_path: Path) -> None:
