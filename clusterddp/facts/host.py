@@ -127,7 +127,6 @@ class Facts:
     pci_amd: Annotated[int, _pci("amd")]
     visible_devices: str | None  # CUDA_VISIBLE_DEVICES (or HIP's, ROCR's) where the host or its inventory sets it
     omp_num_threads: str | None  # OMP_NUM_THREADS after the setup lines and clusterddp_env
-    env_digest: str
     environment: Mapping[str, str]  # torchrun's, NCCL's and gloo's variables after setup lines and clusterddp_env
     settings: Mapping[str, str]  # settings in NCCL's configuration files, and proxy variables
     folder_variables: Mapping[str, str]  # variables that name folders of temporary files and caches

@@ -25,6 +25,7 @@ from clusterddp.logs.merge import FrameArrived
 from clusterddp.project.user_folders import ForeignLinkError, open_folder
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.text.counted import counted
+from clusterddp.remote.shared.wire.chunks import write_at
 from clusterddp.remote.shared.wire.frames import parse_json
 
 if TYPE_CHECKING:
@@ -128,10 +129,7 @@ class Saver:
         try:
             handle = self._open(name)
             try:
-                view = memoryview(data)
-                while view:
-                    done = os.pwrite(handle, view, offset)
-                    view, offset = view[done:], offset + done
+                write_at(handle, data, offset)
             finally:
                 os.close(handle)
         except OSError as error:

@@ -22,8 +22,7 @@ from clusterddp.remote.shared.wire.chunks import content_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text
 from clusterddp.sync.hash_cache import HashCache
-from clusterddp.sync.project_files.project_tree import Skipped
-from clusterddp.text.folding import few
+from clusterddp.sync.project_files.project_tree import Skipped, skipped_lines
 from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
@@ -53,10 +52,7 @@ class ChosenFiles:
     @property
     def notices(self) -> tuple[str, ...]:
         """One line for each reason why files are left out."""
-        reasons: dict[str, list[str]] = {}
-        for item in self.skipped:
-            reasons.setdefault(item.reason, []).append(shown(item.path))
-        return tuple(f"left out, {reason}: {few(paths, 5)}" for reason, paths in reasons.items())
+        return tuple(skipped_lines(self.skipped, "left out"))
 
 
 def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:

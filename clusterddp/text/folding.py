@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.names.host_names import folded_names, folded_words
 from clusterddp.remote.shared.text import shortening
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from clusterddp.remote.shared.text.shortening import few
 
 __all__ = ["columns", "cut_in_the_middle", "few", "folded_names", "folded_words"]
-
-
-def few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first ``most`` texts, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
-    more = f"{separator.rstrip(', ')} and {len(texts) - most} more" if texts[most:] else ""
-    return separator.join(texts[:most]) + more
 
 
 def cut_in_the_middle(text: str, width: int) -> str:

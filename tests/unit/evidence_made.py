@@ -61,7 +61,7 @@ def card(index: int, uuid: str = "", **fields: Any) -> Card:
 
 
 def folder(path: str, **fields: Any) -> FolderDisk:
-    free = {"total_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes": 1 << 24, "free_inodes": 1 << 23}
+    free = {"free_bytes": 1 << 39, "inodes": 1 << 24, "free_inodes": 1 << 23}
     return FolderDisk(path=path, **{"filesystem": "ext4", **free, **fields})
 
 

@@ -40,7 +40,6 @@ def facts_json(**fields: Any) -> dict[str, Any]:
         "pci_gpus": {"nvidia": 0, "amd": 0},
         "visible_devices": None,
         "omp_num_threads": None,
-        "env_digest": "0" * 32,
         "environment": {},
         "settings": {},
         "folder_variables": {},

@@ -43,6 +43,10 @@ _MAX_HOSTS_IN_NOTICE = 3
 T = TypeVar("T")
 
 
+AUTH_TIMEOUT = 30.0  # seconds for each step of the login
+CHANNEL_TIMEOUT = 30.0  # seconds for opening a session
+
+
 class Connector:
     """Opens byte pipes to hosts; one per command. Thread-safe."""
 
@@ -54,14 +58,12 @@ class Connector:
         connect_timeout: float = 10,  # seconds for the TCP connect, unless the host's ssh settings say otherwise
         # seconds for the server's banner and the key exchange; ``connect_timeout`` if None
         banner_timeout: float | None = None,
-        auth_timeout: float = 30,  # seconds for each step of the login
-        channel_timeout: float = 30,  # seconds for opening a session
         # prompts the user for a passphrase, password or second factor; None if there is no user to ask
         ask: Ask | None = None,
         # make connections that later commands use, and that end so many seconds after their last use
         keep: float | None = None,
     ) -> None:
-        self._timeouts = Timeouts(banner=banner_timeout or connect_timeout, auth=auth_timeout, channel=channel_timeout)
+        self._timeouts = Timeouts(banner=banner_timeout or connect_timeout, auth=AUTH_TIMEOUT, channel=CHANNEL_TIMEOUT)
         self._credentials = Credentials(ask)
         self._config = SshConfig()
         self._known = KnownHosts()

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import ClusterddpError, HelperError, HostError, RunError
+from clusterddp.errors import ClusterddpError, HelperError, HostError
 from clusterddp.hosts.ask import ask_list, reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.inventory import HostEntry
@@ -160,10 +160,8 @@ _BLANK_ENTRY = HostEntry(name="", address="")
 
 def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
     """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None."""
-    entry = next((entry for entry in login.runs(run) if entry.run == run), None)
-    if entry is None or entry.job is None:
-        raise RunError(f"run {run} has no job of Slurm's that is known")
-    return running_nodes(cluster, login, entry, login.jobs([entry.job]).get(entry.job)) if entry.unshared else None
+    entry, job = login.job_of(run)
+    return running_nodes(cluster, login, entry, login.jobs([job]).get(job)) if entry.unshared else None
 
 
 def running_nodes(cluster: Site, login: LoginHost, submitted: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:

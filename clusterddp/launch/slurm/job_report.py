@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from clusterddp.launch.slurm.client.never_starts import describe_reason
 from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED
+from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED, slurm_verdict
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
 from clusterddp.remote.shared.verdict.judge import CTRL_C, VerdictRecord
 from clusterddp.runs.view.managed_job import JobReport, JobStatus
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.answers import QueuedJob
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
-
-MANAGER_MEMBER = 1 << 20  # the member index in a verdict by Slurm: after those of all nodes
 
 
 def has_final_report(run: SubmittedRun) -> bool:
@@ -91,10 +88,7 @@ def _verdict_by_slurm(
         line, code = f"stopped: {run.stopped}", EXIT_INTERRUPTED if run.stopped == CTRL_C else code
     # A verdict is final: a run that Slurm can tell nothing of any more is lost.
     state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
-    reporting = (*dict.fromkeys(node.host for node in nodes), "slurm")
-    now = time.time_ns()
-    attempt = status.attempt
-    return VerdictRecord(attempt, state, code, line, "slurm", MANAGER_MEMBER, reporting, written=now, ended=now)
+    return slurm_verdict(status.attempt, state, code, line, tuple(dict.fromkeys(node.host for node in nodes)))
 
 
 NO_OUTPUT = "0:53"  # its node could not open the file for its output

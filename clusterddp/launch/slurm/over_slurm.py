@@ -14,7 +14,7 @@ from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.launch.slurm.allocation import current_allocation
 from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_partitions
-from clusterddp.launch.slurm.client.batch_script import compact
+from clusterddp.launch.slurm.client.batch_script import without_defaults
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import why_never
 from clusterddp.launch.slurm.client.states import NAME, QUERY_INTERVAL, meaning
@@ -80,7 +80,8 @@ class Slurm:
         records = [_record_in_array(record, index, run) for index, run in submission.runs.items()] or [record]
         run = Run(site, records[0].run, 1, {}, records[0], submitted=tuple(entry.run for entry in records))
         run.secrets = values_for_nodes
-        arguments = (record.run, submission.script, compact(submission.job), {} if values_for_nodes else values)
+        job = without_defaults(submission.job)
+        arguments = (record.run, submission.script, job, {} if values_for_nodes else values)
         number = login.submit(*arguments, inside=inside or None, runs=submission.runs, code=submission.code)
         site.launched = run
         for entry in records:
@@ -240,9 +241,9 @@ class Slurm:
             return
         for entry in run.submitted:
             login.order_stop(entry, why, 0.0)
-        jobs = [entry.job for entry in login.runs(run.id) if entry.run == run.id and entry.job and not entry.inside]
-        if run.submitted and jobs:
-            login.command("scancel", jobs[0].partition("_")[0])
+        known = login.run(run.id)
+        if run.submitted and known and known.job and not known.inside:
+            login.command("scancel", known.job.partition("_")[0])
         raise RunError(f"run {run.id}: {why}", remedy=REMEDY)
 
     def cancel(self, cluster: Site, run: str, hosts: Sequence[str], *, grace: float, reason: str) -> list[Proof]:
@@ -275,9 +276,7 @@ class Slurm:
     def host(self, cluster: Site, run: str, host: str) -> Host:
         """Return a connection to a node, through a step of the job."""
         login = _login(cluster)
-        number = next((submitted.job for submitted in login.runs(run) if submitted.run == run), None)
-        if number is None:
-            raise RunError(f"run {run} has no job of Slurm's that is known")
+        _, number = login.job_of(run)
         return JobNodes(cluster, login, QueuedJob(job=number, state="RUNNING", nodes=(host,))).open(host)
 
 

@@ -92,8 +92,8 @@ def _selected_nodes(site: Site, query: FileQuery, names: Sequence[str], earlier:
 
 def _job_of(login: LoginHost, view: RunView | None) -> QueuedJob | None:
     """Return the job of a run if Slurm still knows it."""
-    number = next((entry.job for entry in login.runs(view.run) if entry.run == view.run), None) if view else None
-    return login.jobs([number]).get(number) if number else None
+    entry = login.run(view.run) if view else None
+    return login.jobs([entry.job]).get(entry.job) if entry and entry.job else None
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def unshared(login: Host, nodes: Sequence[Host], folders: Mapping[str, str]) -> 
 
 def unshared_by_run(cluster: Site, login: LoginHost, run: RunOnHosts) -> str:
     """Return why the login host cannot see what a running job writes; empty if it can, or if that is not known yet."""
-    entry = next((entry for entry in login.runs(run.id) if entry.run == run.id), None)
+    entry = login.run(run.id)
     if entry is None or entry.unshared or not entry.job or (entry.starts and not entry.inside):
         return ""
     job = login.jobs([entry.job]).get(entry.job)

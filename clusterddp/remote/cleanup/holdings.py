@@ -14,6 +14,7 @@ from ..system.disk_space import disk_usage
 from ..workdir.data import DataRecord
 from ..workdir.folder_lock import LIVE_FOLDER, folder_id
 from ..workdir.live_runs import live_runs
+from ..workdir.other_workdirs import files_of
 from ..workdir.push_record import pushed_files
 from ..workdir.stat_cache import stat_caches
 from ..workdir.sync_record import SyncRecord
@@ -107,7 +108,7 @@ def _measure(state: str, root: bytes) -> WorkdirHeld:
     synced.update((path, (data.disk(), entry)) for path, entry in data.entries().items())
     taken = own = own_bytes = 0
     largest: List[Tuple[int, str]] = []
-    for path, info in _files(root):
+    for path, info in files_of(root):
         taken += info.st_blocks * 512
         disk, entry = synced.get(path, (None, None))
         current = disk.entry(path) if disk and entry and entry.size == info.st_size else None
@@ -123,19 +124,6 @@ def _measure(state: str, root: bytes) -> WorkdirHeld:
         largest=tuple(path for _, path in largest),
         live=tuple(sorted({marker.run for marker in live_runs(state, root)})),
     )
-
-
-def _files(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
-    """The files of a workdir by their path in it, without those of ``.clusterddp-live``."""
-    for base, folders, names in os.walk(root):
-        if base == root and LIVE_FOLDER in folders:
-            folders.remove(LIVE_FOLDER)
-        for name in names:
-            path = os.path.join(base, name)
-            try:
-                yield as_text(path[len(root) + 1 :]), os.lstat(path)
-            except OSError:  # removed meanwhile
-                continue
 
 
 def _pushed_folders(states: List[str], roots: List[bytes]) -> List[SizedFolder]:

@@ -19,8 +19,6 @@ from ..workdir.stat_cache import STAT_CACHES, stat_caches
 from . import retention
 from .helpers import remove_unused_helpers
 
-CACHES = ("facts",)
-
 
 def clean(request: Request) -> Dict[str, Any]:
     """Operation: remove old runs and helpers; takes a ``CleanRequest``, returns a ``CleanAnswer``."""
@@ -93,7 +91,7 @@ def unclaimed_workdirs(state: str) -> List[UnusedWorkdir]:
 
 def remove_leftovers(state: str) -> bool:
     """Remove caches, sync records and empty folders once no run is left; whether the state folder could be removed."""
-    for name in (*CACHES, "warm", "preload"):
+    for name in ("facts", "warm", "preload"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     for path, folder in stat_caches(state):
         if folder is None or not os.path.isdir(on_disk(folder)):  # the workdir it describes is gone

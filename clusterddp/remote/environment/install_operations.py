@@ -19,6 +19,7 @@ from ..shared.environment.environment_records import (
     ProofRequest,
 )
 from ..shared.schema.record import to_fields
+from ..shared.wire.partial_files import free_bytes
 from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
 from ..system.interpreter import find_interpreter
@@ -79,9 +80,8 @@ def environment_lacks(request: Request) -> List[str]:
             lacking.append(sha256)
         else:
             os.utime(path)  # it is about to be used: a removal of environments then keeps it
-    free = os.statvfs(store.folder)
-    room, needs = free.f_bavail * free.f_frsize, asked.room
-    if room < needs:
+    room, needs = free_bytes(store.folder), asked.room
+    if room is not None and room < needs:
         message = "the environment needs %d MB, %d are free in %s" % (needs // 10**6 + 1, room // 10**6, store.folder)
         raise Refused(message, "make room there (`clusterddp down --environments`), or set clusterddp_state")
     return lacking

@@ -12,6 +12,7 @@ import os
 import sys
 
 from ..shared.code.code_archive import is_whole, rebuild_with_index
+from ..shared.wire.partial_files import free_bytes
 from ..system.bootstrap import write_private
 from ..system.descriptors import close_all_but
 
@@ -69,8 +70,8 @@ def _compile(compiled: str, zipapp: str) -> None:
     with open(zipapp, "rb") as stream:
         code = stream.read()
     folder = os.path.dirname(zipapp)
-    disk = os.statvfs(folder)
-    if disk.f_bavail * disk.f_frsize < 2 * len(code):  # checked before the work, not after
+    free = free_bytes(folder)
+    if free is not None and free < 2 * len(code):  # checked before the work, not after
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
     archive = rebuild_with_index(code)
     if not _is_stored(compiled):  # two results differ in bytes, and a helper may already run from the first

@@ -9,6 +9,7 @@ import os
 import time
 from typing import Dict, Iterable
 
+from ..shared.wire.partial_files import free_bytes
 from ..spool.layout import Spool
 from ..system import disk_space
 from .time_index import SUFFIX
@@ -54,10 +55,11 @@ class LogLimit:
 
     def _check_disk(self) -> None:
         try:
-            disk = os.statvfs(self._folder)
+            left = free_bytes(self._folder)
         except OSError:  # the next check tries again
             return
-        left = disk.f_bavail * disk.f_frsize
+        if left is None:
+            return
         if left < DISK_FULL and not self._full:
             self._full = True
             self._spool.event("disk_full", left=left)

@@ -10,6 +10,7 @@ from ..fork_server.fork_checks import RefusedError, tell
 from ..fork_server.forked_worker import WorkerInputs
 from ..fork_server.server import Server
 from ..system import prctl
+from ..system.descriptors import close_all_but
 from ..system.interpreter_argv import NotFoundError, replace_argv
 from ..system.rename import set_environment
 from .server_folder import SCRIPT
@@ -56,9 +57,7 @@ def become_fork_server(inherited: Inherited, request: StartRequest, orders: int)
         null = os.open(os.devnull, os.O_RDONLY)
         for number, handle in enumerate((null, log, log)):
             os.dup2(handle, number)
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and int(name) != orders:
-                _close(int(name))
+        close_all_but({0, 1, 2, orders}, code=True)
         if not prctl.set_pdeathsig(signal.SIGKILL) or os.getppid() != parent:
             os._exit(1)
         os.setpgid(0, 0)
@@ -93,10 +92,3 @@ def _execute(
 def _reset_score(score: int) -> None:
     with open("/proc/self/oom_score_adj", "w") as stream:
         stream.write(str(score))
-
-
-def _close(handle: int) -> None:
-    try:
-        os.close(handle)
-    except OSError:  # it is closed already
-        pass

@@ -49,7 +49,6 @@ def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
         "pci_gpus": pci,
         "visible_devices": visible,
         "omp_num_threads": env.get("OMP_NUM_THREADS"),
-        "env_digest": environment_digest(env),
         "environment": _communication_variables(env),
         "settings": settings(env, home_folder()),
         "folder_variables": folder_variables(env),

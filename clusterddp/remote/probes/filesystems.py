@@ -10,6 +10,7 @@ from typing import Dict
 
 from ..shared.probes.health_records import FolderDisk, Write
 from ..system.bootstrap import NETWORK_FILESYSTEMS, filesystem_type
+from ..system.small_files import nearest_folder
 
 TEST_SIZE = 4096  # bytes of the file that is written for a test
 MAX_LOCKS = 50
@@ -26,7 +27,6 @@ def describe_folder(path: str) -> FolderDisk:
         path=path,
         filesystem=kind,
         network=kind in NETWORK_FILESYSTEMS,
-        total_bytes=info.f_blocks * info.f_frsize,
         free_bytes=info.f_bavail * info.f_frsize,
         inodes=info.f_files,
         free_inodes=info.f_favail,
@@ -37,13 +37,6 @@ def describe_folder(path: str) -> FolderDisk:
 def unknown_folder(path: str, error: str) -> FolderDisk:
     """The answer for a folder that could not be inspected."""
     return FolderDisk(path=path, writable=False, error=error)
-
-
-def nearest_folder(path: str) -> str:
-    """The folder itself, or its nearest parent that exists."""
-    while not os.path.isdir(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
-    return path
 
 
 def try_write(path: str) -> Write:

@@ -8,6 +8,7 @@ import os
 import pwd
 from typing import Any, Dict, Optional
 
+from ..shared.wire.partial_files import free_bytes
 from ..system import cgroups
 from ..system.bootstrap import home_folder
 from ..system.procfs import boot_identity
@@ -86,10 +87,9 @@ def login_shell() -> str:
 
 def _free_bytes(folder: str) -> Optional[int]:
     try:
-        info = os.statvfs(folder)
+        return free_bytes(folder)
     except OSError:  # unknown: the check reports that
         return None
-    return info.f_bavail * info.f_frsize
 
 
 def _total_memory(path: str) -> Optional[int]:

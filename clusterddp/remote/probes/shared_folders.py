@@ -12,7 +12,7 @@ from ..helper.request import Request
 from ..shared.probes.mark_records import FolderMarks, MarkedRequest, MarkRequest
 from ..shared.schema.record import to_fields
 from ..system.bootstrap import private
-from .filesystems import nearest_folder
+from ..system.small_files import nearest_folder
 from .health import ANSWER_TIMEOUT, ask_all
 
 _NAME = ".clusterddp-mark-"

@@ -196,10 +196,8 @@ def _read(worker: LiveWorker) -> bool:
 
 def _is_pending(pid: int, number: int) -> bool:
     """Whether the process was sent a signal that it has not handled yet."""
-    return any(
-        line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) >> (number - 1) & 1
-        for line in text_of("/proc/%d/status" % pid).splitlines()
-    )
+    status = procfs.status("/proc/%d" % pid)
+    return any(procfs.has_signal(status.get(mask, ""), number) for mask in ("SigPnd", "ShdPnd"))
 
 
 def kernel_state(pid: int) -> str:

@@ -11,6 +11,7 @@ from ..system.procfs import ProcStat
 
 STOP_SIGNAL = signal.SIGUSR2  # to a supervisor: end the run, where no order can be written into its spool
 POLL_INTERVAL = 0.02  # seconds between searches while processes end
+PATIENCE = 5.0  # seconds for a process to end after SIGKILL
 
 
 def describe(stat: ProcStat) -> LeftProcess:
@@ -27,11 +28,10 @@ def describe_pid(pid: int) -> Optional[LeftProcess]:
 def terminate_all(
     find: Callable[[], List[LeftProcess]],
     grace: float,
-    patience: float = 5.0,
     killed: Optional[Set[Tuple[int, int]]] = None,
 ) -> List[LeftProcess]:
     """Run a ``Termination`` to its end; returns the survivors."""
-    ending = Termination(find, grace, patience, killed)
+    ending = Termination(find, grace, killed)
     while True:
         left = ending.step()
         if left is not None:
@@ -42,7 +42,7 @@ def terminate_all(
 class Termination:
     """SIGTERM to all that ``find`` finds, SIGKILL to those left after ``grace`` s, again until nothing is found.
 
-    ``find`` is called each time: a process may fork while it is being ended. Processes that live ``patience`` s longer
+    ``find`` is called each time: a process may fork while it is being ended. Processes that live ``PATIENCE`` longer
     (in uninterruptible sleep) count as survivors. ``killed`` collects pid and start time of each that needed SIGKILL.
     """
 
@@ -50,10 +50,9 @@ class Termination:
         self,
         find: Callable[[], List[LeftProcess]],
         grace: float,
-        patience: float = 5.0,
         killed: Optional[Set[Tuple[int, int]]] = None,
     ) -> None:
-        self.find, self.patience, self.killed = find, patience, killed
+        self.find, self.killed = find, killed
         self.deadline = time.monotonic() + grace
         self.signalled: Set[int] = set()
 
@@ -61,7 +60,7 @@ class Termination:
         """Search once and send the signals; returns the survivors once it is over, None before."""
         left = self.find()
         now = time.monotonic()
-        if not left or now > self.deadline + self.patience:
+        if not left or now > self.deadline + PATIENCE:
             return left
         for process in left:
             if now >= self.deadline:

@@ -42,7 +42,7 @@ def look_at_threads(pid: int) -> ThreadTimes:
     idle_ms = 0
     for name in sorted(sorted_names("/proc/%d/task" % pid), key=lambda name: (name != str(pid), name))[:MAX_THREADS]:
         folder = "/proc/%d/task/%s" % (pid, name)
-        status = _read_status(folder)
+        status = procfs.status(folder)
         if name != str(pid) and (_is_the_servers(status) or status.get("Name", "").startswith(POLLERS)):
             idle_ms += cpu_ms(folder)
             server += [name] * _is_the_servers(status)
@@ -73,11 +73,6 @@ def core_wait_ms(pid: int) -> int:
     """
     fields = text_of("/proc/%d/schedstat" % pid).split()
     return _number(fields[1]) // 1_000_000 if len(fields) > 1 else 0
-
-
-def _read_status(folder: str) -> Dict[str, str]:
-    lines = (line.partition(":") for line in text_of(folder + "/status").splitlines())
-    return {name: value.strip() for name, _, value in lines}
 
 
 def _is_the_servers(status: Dict[str, str]) -> bool:

@@ -9,13 +9,12 @@ from typing import Optional
 
 from ..shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_KILLED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
 from ..shared.run.run_state import RunState
-from ..shared.slurm.job_record import NOT_SHARED
+from ..shared.slurm.job_record import NOT_SHARED, slurm_verdict
 from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import CTRL_C, VerdictRecord, best_verdict
 from .job_folder import JobFolder
 
 NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
-WRITER_INDEX = 1 << 20  # of these verdicts' writer: after all nodes
 SEARCHED_BYTES = 1 << 16  # at the end of the job's output, which are searched for Slurm's reason for killing a step
 _MEMORY_EXCEEDED = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
 _MISSING_FOLDER = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
@@ -126,13 +125,6 @@ def _last_output() -> bytes:
             return file.read()
     except OSError:  # the verdict does without it
         return b""
-
-
-def slurm_verdict(attempt: int, state: str, code: int, line: str) -> VerdictRecord:
-    """A verdict from Slurm's information, rather than from nodes of the run."""
-    now = time.time_ns()
-    reporting = ("slurm",)
-    return VerdictRecord(attempt, state, code, line, "slurm", WRITER_INDEX, reporting, written=now, ended=now)
 
 
 def wait_for_collection(folder: JobFolder, start: str) -> None:

@@ -12,7 +12,7 @@ from ..helper.request import Request
 from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
-from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array
+from ..shared.slurm.job_record import COMMENT, JOB_ID, SUBMITTED, SubmittedRun, in_array, slurm_verdict
 from ..shared.slurm.login_records import (
     CommandAnswer,
     CommandRequest,
@@ -27,7 +27,6 @@ from ..shared.slurm.login_records import (
 from ..shared.verdict.failures import ended_by_manager
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
-from .batch_end import slurm_verdict
 from .code_delivery import keep_code
 from .job_folder import JobFolder, existing_folder, run_folders
 

@@ -5,6 +5,8 @@ import fcntl
 import os
 from typing import Dict, Tuple
 
+from .prctl import libc
+
 FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Errors that trying again in a moment does not change: read-only, full, removed, or another user's by now.
 LASTING_ERRNOS = (*FULL_ERRNOS, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
@@ -97,13 +99,12 @@ def punch_hole(path: str, start: int, end: int) -> None:
 
 
 def _fallocate(handle: int, mode: int, offset: int, size: int) -> None:
-    try:
-        import ctypes  # minimal distribution pythons ship without it
+    library = libc()
+    call = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if call is None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    import ctypes
 
-        libc = ctypes.CDLL(None, use_errno=True)
-        call = getattr(libc, "fallocate64", None) or libc.fallocate
-    except (ImportError, OSError, AttributeError):
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from None
     call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     if call(handle, mode, offset, size):
         number = ctypes.get_errno()

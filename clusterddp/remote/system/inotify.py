@@ -4,6 +4,8 @@ import os
 import select
 import time
 
+from .prctl import libc
+
 _MODIFY, _MOVED_TO, _CREATE = 0x2, 0x80, 0x100
 POLL_INTERVAL = 0.02  # seconds between two returns of ``wait`` without inotify
 
@@ -36,14 +38,12 @@ class FolderWatch:
 def _watch(folders: "tuple[str, ...]") -> int:
     """An inotify descriptor for the folders, or -1: a user may have only ``max_user_instances`` of them."""
     try:
-        import ctypes  # minimal distribution pythons ship without it
-
-        libc = ctypes.CDLL(None, use_errno=True)
-        handle = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-    except (ImportError, OSError, AttributeError):
+        library = libc()
+        handle = int(library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    except (OSError, AttributeError):
         return -1
     for folder in folders if handle >= 0 else ():
-        if libc.inotify_add_watch(handle, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE) < 0:
+        if library.inotify_add_watch(handle, os.fsencode(folder), _MODIFY | _MOVED_TO | _CREATE) < 0:
             os.close(handle)
             return -1
     return handle

@@ -3,6 +3,7 @@
 Each is best effort, and returns whether it worked: a host without ctypes still runs workers.
 """
 
+import errno
 import sys
 from typing import Any
 
@@ -12,16 +13,26 @@ PR_SET_CHILD_SUBREAPER = 36
 MCL_CURRENT = 1
 
 
+def libc() -> Any:
+    """The C library, whose calls set ``ctypes.get_errno()``; raises OSError where Python cannot call it."""
+    try:
+        import ctypes  # minimal distribution pythons ship without it
+
+        return ctypes.CDLL(None, use_errno=True)
+    except ImportError:
+        raise OSError(errno.EOPNOTSUPP, "no ctypes") from None
+
+
 def _prctl(option: int, value: int) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        import ctypes  # minimal distribution pythons ship without it
+        library = libc()
+        import ctypes
 
-        libc: Any = ctypes.CDLL(None, use_errno=True)
         zero = ctypes.c_ulong(0)
-        return bool(libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero) == 0)
-    except (ImportError, OSError, AttributeError):
+        return bool(library.prctl(option, ctypes.c_ulong(value), zero, zero, zero) == 0)
+    except (OSError, AttributeError):
         return False
 
 
@@ -41,11 +52,8 @@ def set_subreaper() -> bool:
 def lock_memory() -> bool:
     """Lock this process's present memory, so that no stalled disk delays it; whether the limit allows it."""
     try:
-        import ctypes
-
-        libc: Any = ctypes.CDLL(None, use_errno=True)
-        return bool(libc.mlockall(MCL_CURRENT) == 0)
-    except (ImportError, OSError, AttributeError):
+        return bool(libc().mlockall(MCL_CURRENT) == 0)
+    except (OSError, AttributeError):
         return False
 
 

@@ -3,6 +3,8 @@
 import os
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
+from .small_files import text_of
+
 ESTABLISHED, LISTENING = "01", "0A"  # in /proc/net/tcp
 RUN_VARIABLE, HOST_VARIABLE = b"CLUSTERDDP_RUN_ID=", b"CLUSTERDDP_HOST="
 DEAD_STATES = ("Z", "X")
@@ -130,12 +132,10 @@ def command_line(process: ProcStat) -> str:
 
 def other_user(process: ProcStat) -> str:
     """The name or number of a process's effective user; empty if that is this user, or the process has ended."""
-    try:
-        with open(process.folder + "/status", "rb") as stream:
-            line = next(line for line in stream if line.startswith(b"Uid:"))
-    except (OSError, StopIteration):
+    users = status(process.folder).get("Uid", "").split()
+    if not users:
         return ""
-    uid = int(line.split()[2])
+    uid = int(users[1])
     if uid == os.geteuid():
         return ""
     import pwd
@@ -211,6 +211,17 @@ def is_process(pid: int, ticks: Optional[int]) -> bool:
     return ticks is not None and start_ticks(pid) == ticks
 
 
+def status(folder: str) -> Dict[str, str]:
+    """The lines of ``status`` by their names; empty when the process or thread has ended or is hidden."""
+    lines = (line.partition(":") for line in text_of(folder + "/status").splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def has_signal(mask: str, sig: int) -> bool:
+    """Whether a signal is in one of the masks of ``status``, such as ``SigCgt``; an empty one has none."""
+    return bool(int(mask or "0", 16) >> (sig - 1) & 1)
+
+
 def stat_fields(folder: str) -> List[str]:
     """The fields of ``stat`` after the command name: state, parent, …; empty when the process or thread has ended."""
     try:
@@ -233,11 +244,16 @@ def tcp_ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/t
     return found
 
 
+def boot_id() -> str:
+    """The kernel's boot id, which changes with each boot; raises OSError where /proc has none."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as stream:
+        return stream.read().strip()
+
+
 def boot_identity() -> str:
     """A string that changes when the host, or the container this process is in, is restarted."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
+        boot = boot_id()
     except OSError:
         boot = "unknown"
     try:
@@ -249,14 +265,7 @@ def boot_identity() -> str:
 
 def has_handler(pid: int, sig: int) -> bool:
     """Whether a process handles ``sig``: only then is it safe to send."""
-    try:
-        with open("/proc/%d/status" % pid) as file:
-            for line in file:
-                if line.startswith("SigCgt:"):
-                    return bool(int(line.split()[1], 16) >> (sig - 1) & 1)
-    except (OSError, ValueError, IndexError):
-        pass  # gone or hidden: nothing to send to
-    return False
+    return has_signal(status("/proc/%d" % pid).get("SigCgt", ""), sig)
 
 
 def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
@@ -270,8 +279,7 @@ def available_bytes(path: str = "/proc/meminfo") -> Optional[int]:
 
 def anonymous_memory() -> int:
     """KiB of this process's memory that is not backed by a file, whether shared with a parent or not."""
-    with open("/proc/self/status") as stream:
-        return next((int(line.split()[1]) for line in stream if line.startswith("RssAnon:")), 0)
+    return int((status("/proc/self").get("RssAnon") or "0").split()[0])
 
 
 def own_memory(pid: int) -> int:

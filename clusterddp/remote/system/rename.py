@@ -4,6 +4,8 @@ import os
 import sys
 from typing import Any, Iterable, Sequence, Tuple
 
+from .prctl import libc
+
 PR_SET_MM, PR_SET_MM_MAP = 35, 14
 READ_WRITE, PRIVATE_ANONYMOUS = 3, 0x22  # of mmap
 NO_FILE = 0xFFFFFFFF  # in place of a descriptor
@@ -15,7 +17,7 @@ def set_environment(items: Iterable[Tuple[str, str]]) -> None:
     Raises OSError if this Python has no ctypes.
     """
     encoded = [(os.fsencode(name), os.fsencode(value)) for name, value in items]
-    _libc().clearenv()
+    libc().clearenv()
     for name, value in encoded:
         os.putenv(name, value)
     module: Any = sys.modules["posix"]
@@ -36,11 +38,11 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     texts = [os.fsencode("%s=%s" % item) + b"\0" for item in env]
     variables = b"".join(texts)
     pointers = (len(texts) + 1) * ctypes.sizeof(ctypes.c_void_p)
-    libc = _libc()
-    libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
-    libc.sbrk.argtypes = [ctypes.c_long]
+    library = libc()
+    library.mmap.restype = library.sbrk.restype = ctypes.c_void_p
+    library.sbrk.argtypes = [ctypes.c_long]
     size = len(line) + len(variables)
-    address = libc.mmap(None, ctypes.c_size_t(pointers + size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
+    address = library.mmap(None, ctypes.c_size_t(pointers + size), READ_WRITE, PRIVATE_ANONYMOUS, -1, ctypes.c_long(0))
     if address in (None, ctypes.c_void_p(-1).value):
         return False
     start = address + pointers
@@ -53,24 +55,15 @@ def rename(argv: Sequence[str], env: Iterable[Tuple[str, str]]) -> bool:
     table = (ctypes.c_uint64 * len(fields_of_map))(*fields_of_map)
     length, zero = ctypes.c_ulong(ctypes.sizeof(table)), ctypes.c_ulong(0)
     while True:  # until making the table does not move the end of the heap
-        table[5] = libc.sbrk(0)
-        if table[5] == libc.sbrk(0):
+        table[5] = library.sbrk(0)
+        if table[5] == library.sbrk(0):
             break
-    if libc.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(table), length, zero):
+    if library.prctl(PR_SET_MM, ctypes.c_ulong(PR_SET_MM_MAP), ctypes.byref(table), length, zero):
         return False
     listed = (ctypes.c_void_p * len(texts)).from_address(address)  # the last is zero
     for index, text in enumerate(texts):
         listed[index] = middle
         middle += len(text)
-    ctypes.c_void_p.in_dll(libc, "environ").value = address
+    ctypes.c_void_p.in_dll(library, "environ").value = address
     with open("/proc/self/environ", "rb") as shown_env, open("/proc/self/cmdline", "rb") as shown_line:
         return shown_env.read() == variables and shown_line.read() == line
-
-
-def _libc() -> Any:
-    try:
-        import ctypes
-
-        return ctypes.CDLL(None, use_errno=True)
-    except ImportError as error:
-        raise OSError("no ctypes") from error

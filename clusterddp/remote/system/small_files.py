@@ -31,6 +31,13 @@ def names_in(folder: AnyStr) -> List[AnyStr]:
         return []
 
 
+def nearest_folder(path: AnyStr) -> AnyStr:
+    """The folder itself, or its nearest parent that exists."""
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def open_regular_in(path: str, flags: int) -> int:
     """Open, as an ``opener``, a file as ``open_regular`` does, in a folder that is no link either; raises OSError."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

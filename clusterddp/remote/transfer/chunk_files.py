@@ -5,11 +5,11 @@ The folder of parts stays where a transfer is interrupted, and the next one cont
 
 import os
 import stat
-from typing import Callable, Dict, Iterable, List, Optional
+from typing import Callable, Dict, Iterable, List, Optional, Union
 
 from ..shared.wire.chunk_stream import BadStream, ChunkStream
 from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
-from ..shared.wire.partial_files import NotOursError, Parts, open_parts
+from ..shared.wire.partial_files import NotOursError, Parts, free_bytes, open_parts
 from ..shared.workdir.manifest import FILE, Disk, Entry, Stats
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
@@ -129,11 +129,8 @@ class Assembly:
 
     def _check_room(self) -> None:
         """Refuse if the disk has less free space than the lacking chunks need."""
-        disk = os.fstatvfs(self._folder)
-        free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
-        if disk.f_blocks and needed > free:
-            values = (needed / 1e6, os.fsdecode(os.path.realpath(os.path.dirname(self._path))), free / 1e6)
-            raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % values, "make room there")
+        shown = os.fsdecode(os.path.realpath(os.path.dirname(self._path)))
+        refuse_without_room(self._folder, self._parts.lacking_bytes, shown)
 
     def _remove_temporary(self) -> None:
         try:
@@ -152,3 +149,11 @@ class Assembly:
             for data in iter(lambda: old.read(1 << 20), b""):
                 new.write(data)
         return _TEMPORARY
+
+
+def refuse_without_room(place: Union[int, bytes], needed: int, shown: str) -> None:
+    """Refuse, naming the folder as ``shown``, if its disk has less than ``needed`` bytes free."""
+    free = free_bytes(place)
+    if free is not None and needed > free:
+        values = (needed / 1e6, shown, free / 1e6)
+        raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % values, "make room there")

@@ -14,7 +14,7 @@ import stat
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..shared.wire.chunk_stream import Incoming, bundle, group_chunks
-from ..shared.wire.chunks import CHUNK, Chunk, chunk_spans, chunks_of, content_of, read_at
+from ..shared.wire.chunks import CHUNK, Chunk, chunk_spans, chunks_of, read_at
 from ..shared.wire.frames import parse_json
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, exists_in, leads_down, link_entry, on_disk
@@ -84,7 +84,7 @@ def read_content(workdir: str, path: str) -> Optional[PathContent]:
             entries = [entry._replace(path=name + entry.path[start:]) for entry in _entries_below(disk, as_text(real))]
     else:
         entries = list(_entries_below(disk, name))
-    chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    chunk_lists = disk.chunk_lists()
     return PathContent(manifest.sort_entries(entries), chunk_lists) if entries else None
 
 

@@ -13,7 +13,7 @@ from ..helper.request import Request
 from ..shared.schema.record import to_fields
 from ..shared.user_files.file_records import ChunksWanted, PullList, PullRequest
 from ..shared.wire.chunk_stream import bundle, group_chunks
-from ..shared.wire.chunks import Chunk, content_of, digest_of, read_at
+from ..shared.wire.chunks import Chunk, digest_of, read_at
 from ..shared.wire.frames import MAX_BODY
 from ..shared.workdir.manifest import (
     LINK,
@@ -75,7 +75,7 @@ def _list_files(state: str, order: PullRequest) -> PullList:
     entries = list(_readable_entries(disk, paths, skipped))
     if disk.hashed:
         hashes.save(disk)
-    contents = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    contents = disk.chunk_lists()
     return PullList(
         there=True,
         folder=root == path,

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Set, Union
 
 from ..helper.request import Request
 from ..shared.schema.record import to_fields
+from ..shared.text.shortening import few
 from ..shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 from ..shared.wire.chunks import CHUNK, chunks_of
@@ -21,7 +22,8 @@ from ..shared.wire.partial_files import parts_in
 from ..shared.workdir.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
 from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, home_folder
-from ..transfer.chunk_files import Assembly
+from ..system.small_files import nearest_folder
+from ..transfer.chunk_files import Assembly, refuse_without_room
 from ..transfer.chunk_source import chunk_stream
 from ..transfer.descriptor_walk import open_or_make, real_folder
 from ..transfer.stream_head import read_entries
@@ -137,21 +139,21 @@ def _refuse_conflicts(state: str, order: PushRequest, root: bytes, entries: List
     managed_paths = [entry.path for entry in entries if synced_paths.intersection((entry.path, *parents(entry.path)))]
     if managed_paths:
         remedy = "push elsewhere, or keep it out of the project (.gitignore)"
-        raise Refused("sync manages %s in %s" % (_join_paths(managed_paths), as_text(root)), remedy)
+        raise Refused("sync manages %s in %s" % (few(managed_paths, _MAX_NAMED), as_text(root)), remedy)
     folders = [path for path, entry in update.foreign_entries() if entry.kind == FOLDER]
     if folders:
         remedy = "end the destination with / to go below it"
-        raise Refused("%s in %s is a folder" % (_join_paths(folders), as_text(root)), remedy)
+        raise Refused("%s in %s is a folder" % (few(folders, _MAX_NAMED), as_text(root)), remedy)
     folders_above = sorted({folder for entry in entries for folder in parents(entry.path)})
     blocking_files = [folder for folder in folders_above if _is_file(update, folder)]
     if blocking_files:
         raise Refused(
-            "%s in %s is a file" % (_join_paths(blocking_files), as_text(root)), "remove it, or give another place"
+            "%s in %s is a file" % (few(blocking_files, _MAX_NAMED), as_text(root)), "remove it, or give another place"
         )
     differing = [path for path, _ in update.foreign_entries()]
     if differing:
         message = "%s in %s differs, and no push has put it there as it is"
-        raise Refused(message % (_join_paths(differing), as_text(root)), "--overwrite replaces it")
+        raise Refused(message % (few(differing, _MAX_NAMED), as_text(root)), "--overwrite replaces it")
 
 
 def _is_file(update: WorkdirUpdate, path: str) -> bool:
@@ -170,25 +172,14 @@ def _synced_paths(state: str, workdir_setting: str, root: bytes) -> Set[str]:
     return {path[len(prefix) :] for path in paths if path.startswith(prefix)}
 
 
-def _join_paths(paths: List[str]) -> str:
-    more = len(paths) - _MAX_NAMED
-    return ", ".join(paths[:_MAX_NAMED]) + (" and %d more" % more if more > 0 else "")
-
-
 def _existing_chunks(root: bytes, disk: Disk) -> Set[str]:
-    found = {digest for _, digests in disk.seen.values() for digest in digests}
-    return found | parts_in(os.path.join(root, PARTS))
+    return disk.chunks() | parts_in(os.path.join(root, PARTS))
 
 
 def _check_room(root: bytes, needed: int) -> None:
     """Refuse if the disk of ``root``, which may not exist yet, has less than ``needed`` bytes free."""
-    while not os.path.isdir(root):
-        root = os.path.dirname(root)
-    disk = os.statvfs(root)
-    free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks and needed > free:
-        values = (needed / 1e6, as_text(root), free / 1e6)
-        raise Refused("it needs %.1f MB in %s, where %.1f MB are free" % values, "make room there")
+    existing = nearest_folder(root)
+    refuse_without_room(existing, needed, as_text(existing))
 
 
 @contextlib.contextmanager

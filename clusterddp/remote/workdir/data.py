@@ -221,8 +221,7 @@ def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostCh
             return HostChanged(missing=())
         disk, paths_to_write = data.record.disk(), [entry.path for entry in data.decision.put]
         existing = [entry for entry in map(disk.entry, paths_to_write) if entry]
-        chunks = {digest for _, digests in disk.seen.values() for digest in digests}
-        chunks |= parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
+        chunks = disk.chunks() | parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
         new = sorted(set(paths_to_write) - {entry.path for entry in existing})
         return DataState(paths_to_write, new, data.decision.conflicts, sorted(chunks))
 

@@ -10,7 +10,7 @@ from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import digest_of
 from ..shared.workdir.manifest import Disk, Stats, as_text
 from ..system.bootstrap import Refused, private_folder, write_private
-from .stat_cache import boot_id
+from ..system.procfs import boot_id
 
 FileHash = Tuple[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks: an item of Hashes
 

@@ -8,7 +8,7 @@ next time.
 import os
 import shutil
 import time
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.cleanup.cleanup_records import PathLeft
@@ -106,13 +106,19 @@ def _describe(state: str, path: bytes) -> NamedWorkdir:
 def _measure(path: bytes) -> Tuple[int, int]:
     """Return a folder's disk usage in bytes and its files' newest mtime (ns), both without our ``.clusterddp-live``."""
     used, newest = 0, 0
-    for base, folders, names in os.walk(path):
-        if base == path and LIVE_FOLDER in folders:
+    for _, info in files_of(path):
+        used, newest = used + info.st_blocks * 512, max(newest, info.st_mtime_ns)
+    return used, newest
+
+
+def files_of(root: bytes) -> Iterator[Tuple[str, os.stat_result]]:
+    """The files of a workdir by their path in it, without those of ``.clusterddp-live``."""
+    for base, folders, names in os.walk(root):
+        if base == root and LIVE_FOLDER in folders:
             folders.remove(LIVE_FOLDER)
         for name in names:
+            path = os.path.join(base, name)
             try:
-                info = os.lstat(os.path.join(base, name))
+                yield as_text(path[len(root) + 1 :]), os.lstat(path)
             except OSError:  # removed meanwhile
                 continue
-            used, newest = used + info.st_blocks * 512, max(newest, info.st_mtime_ns)
-    return used, newest

@@ -11,9 +11,9 @@ from ..shared.schema.record import bulk, checked, field, read_record, record, to
 from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, write_private
+from ..system.procfs import boot_id
 from ..system.small_files import names_in
 from .hashes import FileHash, file_hashes
-from .stat_cache import boot_id
 
 _MTIME_RESOLUTION = 0.03  # seconds after which a further change of a file shows in its times
 

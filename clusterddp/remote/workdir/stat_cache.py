@@ -15,9 +15,20 @@ from ..shared.schema.json_text import to_json
 from ..shared.schema.record import bulk, field, read_record, record, to_fields
 from ..shared.wire.chunks import content_of, digest_of
 from ..shared.wire.frames import parse_json
-from ..shared.workdir.manifest import FILE, Entry, Hashes, Stats, as_text, checked_entry, on_disk, values_of
+from ..shared.workdir.manifest import (
+    FILE,
+    Entry,
+    Hashes,
+    Stats,
+    as_text,
+    checked_entry,
+    chunk_lists_in,
+    on_disk,
+    values_of,
+)
 from ..shared.workdir.manifest_difference import Piece, difference, lines_of, pieces_of, splice
 from ..system.bootstrap import private_folder, write_private
+from ..system.procfs import boot_id
 from ..system.small_files import names_in
 
 _FORMAT = 3
@@ -94,7 +105,7 @@ class KnownFiles(NamedTuple):
     def from_disk(cls, manifest: bytes, entries: Sequence[Entry], seen: Hashes, at: int) -> "KnownFiles":
         """Make it from the stats and hashes ``seen`` on disk since ``at``; ``entries`` are the manifest's."""
         stats = [_packed_if_equal(entry, seen.get(entry.path)) for entry in entries]
-        chunk_lists = {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
+        chunk_lists = chunk_lists_in(seen)
         return cls(manifest, [on_disk(entry.path) for entry in entries], stats, at, chunk_lists)
 
 
@@ -219,9 +230,3 @@ def _folder_of(path: str) -> Optional[str]:
 def stat_cache_path(state: str, root: bytes) -> str:
     """The path of a folder's stat cache."""
     return os.path.join(state, STAT_CACHES, digest_of(root)[:24]) + _SUFFIX
-
-
-def boot_id() -> str:
-    """The kernel's boot id, which changes with each boot."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as stream:
-        return stream.read().strip()

@@ -113,7 +113,7 @@ def _inspect_code(state: str, order: SyncRequest, record: SyncRecord, check_lock
         return _code_by_difference(record, proof)
     disk = record.disk()
     have = record.present_entries(disk)
-    chunks = _digests(digests for _, digests in disk.seen.values() if len(digests) > 1)
+    chunks = _digests(disk.chunk_lists().values())
     return _CodeState(record.digest if have == record.entries else "", "", have, [], chunks)
 
 

@@ -10,7 +10,6 @@ import struct
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from ..shared.schema.json_text import from_json
-from ..shared.wire.chunks import content_of
 from ..shared.workdir.manifest import LINK, RACY_INTERVAL, Disk, Entry, checked_entry, folders_above, stats_of
 from .stat_cache import pack_stats
 
@@ -124,5 +123,5 @@ def _compare_contents(
             stats[number] = pack_stats(*read_stats)
         except struct.error:
             stats[number] = b""
-    chunk_lists = {content_of(digests): digests for _, digests in disk.seen.values() if len(digests) > 1}
+    chunk_lists = disk.chunk_lists()
     return VerifiedFiles(stats, differs, disk.hashed, chunk_lists)

@@ -8,6 +8,7 @@ from ..shared.workdir.manifest import as_text, on_disk
 from ..shared.workdir.sync_records import SyncRequest
 from ..shared.workdir.workdir_names import is_name, is_named, named_workdir
 from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type, home_folder
+from ..system.small_files import nearest_folder
 from ..transfer.descriptor_walk import open_or_make, real_folder
 from .folder_lock import FolderLock, folder_id
 from .live_runs import LiveRun, live_runs
@@ -141,10 +142,7 @@ def named_workdirs(primary: bytes) -> List[bytes]:
 
 def shared_identity(root: bytes) -> Optional[str]:
     """A name for a folder that is the same on all hosts that share it; None where nothing suggests that any do."""
-    identity = folder_id(root)
-    existing = root
-    while not os.path.isdir(existing):
-        existing = os.path.dirname(existing)
+    identity, existing = folder_id(root), nearest_folder(root)
     if identity or filesystem_type(as_text(existing)) not in NETWORK_FILESYSTEMS:
         return identity
     return "%s %d" % (as_text(root), os.stat(existing).st_ino)

@@ -60,6 +60,14 @@ class Skipped:
     reason: str
 
 
+def skipped_lines(skipped: Iterable[Skipped], word: str) -> list[str]:
+    """One line for each reason, which begins with ``word`` and names some of the paths."""
+    reasons: dict[str, list[str]] = {}
+    for item in skipped:
+        reasons.setdefault(item.reason, []).append(shown(item.path))
+    return [f"{word}, {reason}: {few(paths, 5)}" for reason, paths in reasons.items()]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tree:
     """The files to sync, as they were when scanned."""
@@ -89,11 +97,7 @@ class Tree:
     @property
     def notices(self) -> tuple[str, ...]:
         """One line for each reason why something is not synced."""
-        reasons: dict[str, list[str]] = {}
-        for item in self.skipped:
-            reasons.setdefault(item.reason, []).append(shown(item.path))
-        lines = [f"not synced, {reason}: {few(paths, 5)}" for reason, paths in reasons.items()]
-        return (*lines, *([ignored_notice(self.ignored)] if self.ignored else []))
+        return (*skipped_lines(self.skipped, "not synced"), *([ignored_notice(self.ignored)] if self.ignored else []))
 
 
 def is_code(path: str) -> bool:

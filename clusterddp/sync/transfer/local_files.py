@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError
 from clusterddp.project.user_folders import ForeignLinkError, open_folder
 from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
-from clusterddp.remote.shared.wire.partial_files import Parts, open_parts
+from clusterddp.remote.shared.wire.partial_files import Parts, free_bytes, open_parts
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, exists_in, on_disk
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -131,9 +131,8 @@ class LocalFolder:
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()})
             self._parts.remove_old(time.time())
-        disk = os.fstatvfs(self._root)
-        free, needed = disk.f_bavail * disk.f_frsize, self._parts.lacking_bytes
-        if needed > free:
+        free, needed = free_bytes(self._root), self._parts.lacking_bytes
+        if free is not None and needed > free:
             sizes = f"{human_size(needed)} are to come to {self.folder}, where {human_size(free)} are free"
             raise SyncError(sizes, remedy="make room there, or give another destination")
         sizes_of = {chunk.digest: chunk.size for chunks in contents.values() for chunk in chunks}

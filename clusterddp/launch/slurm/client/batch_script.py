@@ -114,7 +114,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
         take=_json_filter(plan.run, request),
         code=f'"$folder"/{OUR_CODE}' if job.sent_code else shlex.quote(code),
         python=shlex.quote(python),
-        job=_format_json(compact(job)),
+        job=_format_json(without_defaults(job)),
         end=END_OF_JSON,
         step=_step_options(plan, request),
         whole=_ALL_GPUS if whole else "",
@@ -300,17 +300,12 @@ def _comment_text(text: str) -> str:
     return " ".join(text.split())[:200]
 
 
-def compact(job: SlurmJob) -> dict[str, Any]:
-    """Return a job's JSON object without fields that have their default."""
-    return _without_defaults(job)
-
-
-def _without_defaults(value: Any) -> dict[str, Any]:
+def without_defaults(value: Any) -> dict[str, Any]:
     """Return a record as JSON without fields that have their default, in nested records too."""
     defaults: Mapping[str, Any] = value._field_defaults
     fields = value._asdict()
     more = fields.pop("more", {})
-    records = {name: _without_defaults(part) for name, part in fields.items() if isinstance(part, _SHORTENED)}
+    records = {name: without_defaults(part) for name, part in fields.items() if isinstance(part, _SHORTENED)}
     changed = {name: to_plain(part) for name, part in fields.items() if name not in defaults or part != defaults[name]}
     return {**more, **changed, **records}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import HelperError, InventoryError, UsageError
+from clusterddp.errors import HelperError, InventoryError, RunError, UsageError
 from clusterddp.hosts.ask import ask, ask_list, reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.answers import (
@@ -158,6 +158,17 @@ class LoginHost:
     def runs(self, prefix: str) -> list[SubmittedRun]:
         """Return the runs submitted there whose ids begin with this prefix."""
         return list(ask_list(self.host, "slurm_runs", RunsRequest(run=prefix), SubmittedRun))
+
+    def run(self, run: str) -> SubmittedRun | None:
+        """Return the run submitted there that has this id, if there is one."""
+        return next((entry for entry in self.runs(run) if entry.run == run), None)
+
+    def job_of(self, run: str) -> tuple[SubmittedRun, str]:
+        """Return a run and its job's number; raises RunError if no job of it is known."""
+        submitted = self.run(run)
+        if submitted is None or submitted.job is None:
+            raise RunError(f"run {run} has no job of Slurm's that is known")
+        return submitted, submitted.job
 
     def order_stop(self, run: str, reason: str, grace: float) -> int:
         """Order a run to end; the number of its nodes that have a spool."""

@@ -9,6 +9,7 @@ second-latest rank: where all ranks are slow on too few cores, no rank stands ou
 from statistics import median
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ..text.shortening import few
 from .hang_judge import UNDECIDED
 
 MIN_EXCESS_NS = 5_000_000  # after the second-latest rank
@@ -75,10 +76,10 @@ def judge(
     ``busy``: processes wait for cores on one of the hosts, so that ranks are late in turn whatever they do.
     """
     if crowded:
-        return _undecided("more ranks than cores on %s" % _few(crowded))
+        return _undecided("more ranks than cores on %s" % few(list(map(str, crowded)), MAX_REASON))
     if silent:
         one, several = "rank %s does not say when it calls operations", "ranks %s do not say when they call operations"
-        return _undecided((several if len(silent) > 1 else one) % _few(silent))
+        return _undecided((several if len(silent) > 1 else one) % few(list(map(str, silent)), MAX_REASON))
     if len(clocks) < 2:
         return _undecided("one rank waits for nobody" if clocks else "no rank says when it calls operations")
     known = [group for group in groups if len(group.members) > 1 and group.members <= set(clocks)]
@@ -96,11 +97,6 @@ def _undecided(reason: str) -> LateRanks:
     return LateRanks(UNDECIDED, reason=reason)
 
 
-def _few(items: Sequence[object]) -> str:
-    more = len(items) - MAX_REASON
-    return ", ".join(map(str, items[:MAX_REASON])) + (" and %d more" % more if more > 0 else "")
-
-
 def _together(found: Sequence[Tuple[GroupTimes, LateRanks]], *, busy: bool) -> LateRanks:
     """What all groups say together: a rank that waits for a late one in another group comes late to its own."""
     late = [(group, one) for group, one in found if one.kind == ALWAYS]
@@ -111,7 +107,7 @@ def _together(found: Sequence[Tuple[GroupTimes, LateRanks]], *, busy: bool) -> L
         most = max((named[rank] for rank in ranks), key=lambda one: one.excess_ms)
         return most._replace(ranks=ranks)
     if named:
-        return _undecided("ranks %s come late to different groups" % _few(sorted(named)))
+        return _undecided("ranks %s come late to different groups" % few(list(map(str, sorted(named))), MAX_REASON))
     turns = [one for _, one in found if one.kind == IN_TURN]
     if turns and busy:
         return _undecided("processes wait for cores, which makes ranks late in turn")

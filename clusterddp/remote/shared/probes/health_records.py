@@ -42,7 +42,6 @@ class FolderDisk(NamedTuple):
     path: str = field(Fields.text)
     filesystem: str = field(Fields.text, default="")
     network: bool = field(Fields.flag, default=False)
-    total_bytes: int = field(Fields.number, default=0)
     free_bytes: int = field(Fields.number, default=0)
     inodes: int = field(_unsigned, default=0)  # 0: the file system does not count inodes
     free_inodes: int = field(_unsigned, default=0)

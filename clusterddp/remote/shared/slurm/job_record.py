@@ -9,7 +9,8 @@ Pure.
 """
 
 import re
-from typing import Any, Mapping, NamedTuple, Optional
+import time
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ..logs.log_frames import is_run
 from ..run.plan import NodePlan
@@ -18,6 +19,7 @@ from ..schema.record import checked, field, maybe, nested, read_record, record
 from ..verdict.judge import VerdictRecord
 from ..workdir.sync_records import SyncRequest
 
+AFTER_ALL_NODES = 1 << 20  # the member index of a verdict that Slurm has
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
 COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
@@ -96,3 +98,9 @@ class SubmittedRun(NamedTuple):
 def read_slurm_job(data: Any) -> SlurmJob:
     """Read a job from its JSON object; raises DamagedError."""
     return read_record(SlurmJob, data, "job")
+
+
+def slurm_verdict(attempt: int, state: str, code: int, line: str, hosts: Tuple[str, ...] = ()) -> VerdictRecord:
+    """A verdict from Slurm's information, rather than from nodes of the run; ``hosts`` have reported."""
+    now, reporting = time.time_ns(), (*hosts, "slurm")
+    return VerdictRecord(attempt, state, code, line, "slurm", AFTER_ALL_NODES, reporting, written=now, ended=now)

@@ -1,6 +1,6 @@
-"""Shorten a text by cutting out its middle, since beginning and end matter most; without any input or output."""
+"""Shorten a text by cutting out its middle, or a list of texts by counting those behind the first. Pure."""
 
-from typing import Callable
+from typing import Callable, Sequence
 
 
 def one_per_letter(_letter: str) -> int:
@@ -34,3 +34,9 @@ def _longest_beginning(text: str, most: int, size: Callable[[str], int]) -> str:
         if taken > most:
             return text[:index]
     return text
+
+
+def few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first ``most`` texts, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
+    more = "%s and %d more" % (separator.rstrip(", "), len(texts) - most) if texts[most:] else ""
+    return separator.join(texts[:most]) + more

@@ -98,6 +98,14 @@ def read_at(handle: int, offset: int, size: int) -> bytes:
     return found
 
 
+def write_at(handle: int, data: bytes, offset: int) -> None:
+    """Write all of the data at an offset."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(handle, view, offset)
+        view, offset = view[written:], offset + written
+
+
 def hash_file(path: bytes) -> Tuple[int, List[str]]:
     """Hash a file; return the number of bytes read and the digests of its chunks."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

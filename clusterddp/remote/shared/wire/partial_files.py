@@ -6,9 +6,9 @@ arrive in any order. The folder is a descriptor: no path is looked up again, and
 
 import errno
 import os
-from typing import Dict, Iterator, List, Set, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Set, Tuple, Union
 
-from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at
+from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at, write_at
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,6 +45,15 @@ def _is_ours(handle: int) -> bool:
         except OSError:  # a filesystem without modes
             pass
     return info.st_uid in (0, os.geteuid())
+
+
+def free_bytes(place: Union[int, str, bytes]) -> Optional[int]:
+    """The bytes that this user may still write in a folder; None where its file system does not tell its size.
+
+    ``place`` is its path or descriptor. Raises OSError.
+    """
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize if disk.f_blocks else None
 
 
 class Parts:
@@ -96,13 +105,10 @@ class Parts:
         for content, offset in positions:
             handle = os.open(content, _WRITE, 0o666, dir_fd=self._folder)
             try:
-                view, at = memoryview(data), offset
                 if digest == ZEROS and _is_hole(handle, offset, len(data)):
                     os.ftruncate(handle, max(os.fstat(handle).st_size, offset + len(data)))
                     continue
-                while view:
-                    written = os.pwrite(handle, view, at)
-                    view, at = view[written:], at + written
+                write_at(handle, data, offset)
                 if len(self._chunks[content]) == 1:
                     info = os.fstat(handle)
                     self.written[content] = (info.st_size, info.st_mtime_ns, info.st_ino)

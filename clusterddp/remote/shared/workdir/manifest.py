@@ -181,6 +181,11 @@ def stats_of(info: os.stat_result) -> Stats:
     return [info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino]
 
 
+def chunk_lists_in(seen: Hashes) -> Dict[str, List[str]]:
+    """Return the chunks of each content among these that has several."""
+    return {content_of(digests): digests for _, digests in seen.values() if len(digests) > 1}
+
+
 class Disk:
     """Reads the current entries of a folder without following any link.
 
@@ -195,6 +200,14 @@ class Disk:
         self._known = known or {}
         self._known_at = known_at
         self._real = {""}
+
+    def chunks(self) -> Set[str]:
+        """Return the digests of all chunks that were seen."""
+        return {digest for _, digests in self.seen.values() for digest in digests}
+
+    def chunk_lists(self) -> Dict[str, List[str]]:
+        """Return the chunks of each content that was seen and has several."""
+        return chunk_lists_in(self.seen)
 
     def full(self, path: str) -> bytes:
         """Return the full path on disk."""

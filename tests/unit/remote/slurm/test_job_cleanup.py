@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.slurm.job_record import SlurmJob
-from clusterddp.remote.slurm.batch_end import slurm_verdict
+from clusterddp.remote.shared.slurm.job_record import SlurmJob, slurm_verdict
 from clusterddp.remote.slurm.job_cleanup import prune_at_submit, slurm_clean
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN

@@ -182,7 +182,7 @@ def test_a_part_that_is_a_link_is_not_written_through(root: Path, host: FakeHost
 def test_no_room_is_told_before_anything_is_sent(root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "weights.bin").write_bytes(os.urandom(CHUNK))
     full = os.statvfs_result((4096, 4096, 1000, 10, 10, 10, 10, 10, 0, 255))
-    monkeypatch.setattr(os, "fstatvfs", lambda _: full)
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(HelperError, match=r"it needs 4\.2 MB in .*, where 0\.0 MB are free; make room there"):
         push(root, host)
     assert content(host.workdir) == {}
