@@ -35,6 +35,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WEAK_HASHES = {"md5", "sha1"}  # hashes that prove nothing; some indexes have no others
 _NO_WHEEL = "publish a wheel of it, or put its code into the project"
 _EDITABLE_OPTIONS = ("-e", "--editable")
+# A line of requirements that has uv read another file; pinned versions are wanted of an included one alone.
+_INCLUDED = re.compile(r"(?P<option>-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+)(?P<path>\S.*)")
+_INDEX_OPTIONS = {"-i", "--index-url", "--extra-index-url", "--no-index", "-f", "--find-links"}
+_OTHER_OPTIONS = {"--no-binary", "--only-binary", "--pre", "--prefer-binary", "--trusted-host", "--use-feature"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,15 +139,28 @@ def _locked_package(lock: LockFile, kind: HostKind, package: Package, source: An
             "archive": "is an archive",
         }[source_kind]
         raise LockError(lock.written, f"{what} {reason}", remedy=_NO_WHEEL)
-    url = source.url or (lock.path.parent / str(source.path)).resolve().as_uri()
-    file = source.name or unquote(urlsplit(url).path.rpartition("/")[2])
+    url = source.url or (lock.path.parent.resolve() / str(source.path)).as_uri()
+    scheme, last = _scheme_and_name(url)
+    file = source.name or last
     if "/" in file or not file.endswith(".whl") or file.startswith((".", "-")):
         raise LockError(lock.written, f"{what}: {file[:80]!r} is no wheel's name")
+    # pip judges by the URL whether it is a wheel, and runs the code of anything else.
+    if scheme not in {"http", "https", "file"} or last != file:
+        raise LockError(lock.written, f"{what}: {url[:80]!r} is not where a wheel of the name {file[:80]!r} can be")
     sha256 = str(source.hashes.get("sha256", "")).lower()
     if source.hashes.keys() - _WEAK_HASHES and not _SHA256.fullmatch(sha256):
         remedy = f"make the lock again with one: {_make_command(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
     return LockedWheel(name=str(package.name), version=str(package.version or ""), file=file, url=url, sha256=sha256)
+
+
+def _scheme_and_name(url: str) -> tuple[str, str]:
+    """The scheme of a URL, and the name of the file that it leads to; both empty if it is no URL."""
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        return "", ""
+    return split.scheme, unquote(split.path.rpartition("/")[2])
 
 
 def _as_pylock(lock: LockFile, kind: HostKind) -> str:
@@ -153,7 +170,9 @@ def _as_pylock(lock: LockFile, kind: HostKind) -> str:
     if lock.kind == UV_LOCK:
         extras = [argument for name in lock.extras for argument in ("--extra", name)]
         return _uv(lock, ["export", "--frozen", "--no-emit-project", "--format", "pylock.toml", *extras])
-    platform = ["--python-platform", kind.uv_platform, "--python-version", kind.python]
+    # No Python that uv finds beside the lock file is run, and no source distribution is built to be looked at.
+    platform = ["--python", sys.executable, "--no-build"]
+    platform += ["--python-platform", kind.uv_platform, "--python-version", kind.python]
     return _uv(lock, ["pip", "compile", "--no-deps", "--format", "pylock.toml", *platform, lock.path.name])
 
 
@@ -188,32 +207,27 @@ def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = ()
     for number, line in _lines(lock, path):
         where = f"{path.name}:{number}: {line[:80]}"
         first = line.split()[0]
-        if first in {"-r", "--requirement"} or first.startswith("--requirement="):
-            for inside in _included(path, line):
-                if inside not in (*including, path):
-                    refuse_unpinned(lock, inside, (*including, path))
+        included = _INCLUDED.fullmatch(line)
+        if included:
+            inside = path.parent / included["path"].strip()
+            if included["option"] in {"-r", "--requirement"} and inside not in (*including, path):
+                refuse_unpinned(lock, inside, (*including, path))
             continue
         if first in _EDITABLE_OPTIONS or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
             raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
-        if first.startswith("-"):
-            continue  # an option, such as an index, that uv interprets
+        if first.partition("=")[0] in _INDEX_OPTIONS | _OTHER_OPTIONS:
+            continue  # uv interprets it
         try:
             found = Requirement(re.split(r"\s+--hash", line)[0].strip())
         except InvalidRequirement:
             raise LockError(lock.written, f"{where}: cannot be understood") from None
         if found.url is not None:
-            if not urlsplit(found.url).path.endswith(".whl"):
+            if not _scheme_and_name(found.url)[1].endswith(".whl"):
                 raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
             continue
         pins = [pin for pin in found.specifier if pin.operator in {"==", "==="} and not pin.version.endswith(".*")]
         if len(pins) != 1:
             raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin_remedy(lock))
-
-
-def _included(path: Path, line: str) -> list[Path]:
-    """The file that a line of requirements includes, if it is such a line."""
-    found = re.match(r"(?:-r|--requirement)[\s=]+(\S.*)", line)
-    return [path.parent / found[1].strip()] if found else []
 
 
 def _lines(lock: LockFile, path: Path) -> Iterator[tuple[int, str]]:
@@ -245,5 +259,6 @@ def content_digest(lock: LockFile) -> str:
         paths.add(path)
         digest.update(path.read_bytes())
         if lock.kind == "requirements":
-            pending += [inside for _, line in _lines(lock, path) for inside in _included(path, line)]
+            included = (_INCLUDED.fullmatch(line) for _, line in _lines(lock, path))
+            pending += [path.parent / found["path"].strip() for found in included if found]
     return digest.hexdigest()

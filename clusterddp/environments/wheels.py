@@ -6,13 +6,16 @@ file stands for, so that an unchanged one needs neither uv nor an index. uv's ow
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,12 +134,7 @@ def _download(lock: LockFile, kind: HostKind, missing: Sequence[LockedWheel], fo
     for package in missing:
         split = urlsplit(package.url)
         if split.scheme == "file":
-            try:
-                shutil.copyfile(unquote(split.path), folder / package.file)
-            except OSError as error:
-                raise LockError(
-                    lock.written, f"{package.file} is not at {unquote(split.path)} ({error.strerror})"
-                ) from error
+            _copy_wheel(lock, Path(unquote(split.path)), folder / package.file)
         else:
             remote.append(package.url)
     if remote:
@@ -148,10 +146,29 @@ def _download(lock: LockFile, kind: HostKind, missing: Sequence[LockedWheel], fo
         )
 
 
+def _copy_wheel(lock: LockFile, source: Path, target: Path) -> None:
+    """Copy a wheel of this machine; a link, and what is no wheel, is refused: a lock file may name any file."""
+    try:
+        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "it is no file")
+            with zipfile.ZipFile(stream) as archive:
+                if not any(name.endswith(".dist-info/WHEEL") for name in archive.namelist()):
+                    raise zipfile.BadZipFile
+            stream.seek(0)
+            with target.open("xb") as copy:
+                shutil.copyfileobj(stream, copy)
+    except OSError as error:
+        raise LockError(lock.written, f"{target.name} is not at {source} ({error.strerror})") from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
+        raise LockError(lock.written, f"{source} is no wheel") from None
+
+
 def _pip(lock: LockFile, what: Sequence[str], folder: Path, options: Sequence[str]) -> None:
     """Download wheels with pip, which knows this machine's indexes, proxies and credentials."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
-    argv += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), *options, *what]
+    argv += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), *options, "--", *what]
     try:
         result = subprocess.run(argv, cwd=folder, capture_output=True, timeout=_DOWNLOAD_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -95,8 +96,33 @@ def test_what_is_no_wheel_is_refused_by_name(tmp_path: Path, source: str, said: 
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "https://x/a-1.0.tar.gz",
+        "https://x/a-1.0.tar.gz?a-1.0-py3-none-any.whl",
+        "https://x/a-1.0.tar.gz#a-1.0-py3-none-any.whl",
+        "https://x/a-1.0-py3-none-any.whl/",
+        "git+https://x/a-1.0-py3-none-any.whl",
+        "--log=/tmp/a-1.0-py3-none-any.whl",
+        "http://[x/a-1.0-py3-none-any.whl",
+        "file:///home/user/.ssh/id_ed25519",
+    ],
+)
+def test_a_wheel_is_taken_from_a_url_of_its_own_name_alone(tmp_path: Path, url: str) -> None:
+    """Of anything else pip would run the code, or read it as an option."""
+    name, digest = "a-1.0-py3-none-any.whl", f'hashes = {{sha256 = "{SHA}"}}'
+    wheels = f'wheels = [{{name = "{name}", url = "{url}", {digest}}}]\n'
+    with pytest.raises(LockError, match="is not where a wheel of the name"):
+        required_wheels(pylock(tmp_path, package("a", more=wheels)), KIND)
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("-r=more.in", ""),
+        ("--config-settings=x", "cannot be understood"),
+        ("-emore", "cannot be understood"),
+        ("a @ http://[x/a-1.0-py3-none-any.whl", "is no wheel"),
         ("numpy", "is not pinned to one version"),
         ("numpy>=1.0", "is not pinned to one version"),
         ("numpy==1.*", "is not pinned to one version"),
@@ -113,7 +139,29 @@ def test_a_requirement_that_is_no_lock_is_refused_with_its_line(tmp_path: Path, 
     (tmp_path / "more.txt").write_text(f"# a comment\nsmall==1.0 \\\n  --hash=sha256:{SHA}\n{line}\n")
     with pytest.raises(LockError) as refused:
         required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
-    assert refused.value.message == f"environment requirements.txt: more.txt:4: {line}: {said}"
+    expected = f"more.txt:4: {line}: {said}" if said else f"{tmp_path}/more.in: cannot be read"
+    assert refused.value.message.startswith(f"environment requirements.txt: {expected}")
+
+
+def test_uv_runs_no_code_of_the_project(tmp_path: Path) -> None:
+    pytest.importorskip("uv", reason="uv resolves them")
+    python, marker = tmp_path / ".venv" / "bin" / "python", tmp_path / "ran"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho x >> {marker}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\n")
+    source = tmp_path / "evil"
+    source.mkdir()
+    backend = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (source / "pyproject.toml").write_text(backend)
+    (source / "backend.py").write_text(f"open({str(marker)!r}, 'a').write('built')\n")
+    make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
+    for constraint in ("small<3\n", f"small @ {source.as_uri()}\n"):
+        (tmp_path / "c.txt").write_text(constraint)
+        (tmp_path / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\n-c c.txt\nsmall==2.0\n")
+        with contextlib.suppress(LockError):
+            required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
+        assert not marker.exists()
 
 
 def test_requirements_are_resolved_by_uv_alone(tmp_path: Path) -> None:

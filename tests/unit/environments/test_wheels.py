@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -57,6 +59,24 @@ def test_a_wheel_that_is_gone_is_named(lock: LockFile) -> None:
         path.unlink()
     with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not at /"):
         wheels_of(lock, KIND, quiet)
+
+
+def test_a_file_of_this_machine_that_is_no_wheel_is_never_sent(lock: LockFile, tmp_path: Path) -> None:
+    """A clone's lock file may name any file, and a link in the clone may lead to any."""
+    (wheel,) = (lock.path.parent / "store").iterdir()
+    secret = tmp_path / "id_ed25519"
+    secret.write_text("PRIVATE KEY\n")
+    for put in (
+        lambda: wheel.symlink_to(secret),
+        lambda: wheel.write_text("PRIVATE KEY\n"),
+        wheel.mkdir,
+        lambda: os.mkfifo(wheel),
+    ):
+        shutil.rmtree(wheel) if wheel.is_dir() else wheel.unlink()
+        put()
+        with pytest.raises(LockError, match=r"is no wheel|is not at /"):
+            wheels_of(lock, KIND, quiet)
+    assert not [*(tmp_path / "cache").rglob("*.whl")]
 
 
 def test_a_damaged_memory_is_made_anew(lock: LockFile, tmp_path: Path) -> None:
