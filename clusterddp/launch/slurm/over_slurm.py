@@ -7,6 +7,7 @@ that says nothing: why a job waits, how one ended whose nodes told nobody.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HelperError, PlanError, RunError, UnreachableError
@@ -259,9 +260,10 @@ class Slurm:
         if job and not job.ended and job.ends_with_run:
             login.command("scancel", job.number)
             state = "CANCELLED"
-        proofs = {node.host: _proof(node, state) for node in (*view.nodes, *view.earlier)}
+        proofs = _proofs(view, state)
         if not proofs and job:
-            return [Proof(host=f"job {job.number}")]
+            why = () if _never_began(login, job.number) else (f"no node has reported; Slurm says {state}",)
+            return [Proof(host=f"job {job.number}", unknown=why)]
         return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {state}",)) for name in hosts or proofs]
 
     def reader(self, cluster: Site, run: str, host: str) -> Host:
@@ -325,6 +327,29 @@ def _wait_for_end(cluster: Site, run: str, deadline: float, *, collected: bool) 
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
             return view
         time.sleep(QUERY_INTERVAL / 2)
+
+
+def _never_began(login: LoginHost, number: str) -> bool:
+    """Whether Slurm says that a job has ended, or is forgotten, and never had a node."""
+    deadline = time.monotonic() + REASON_TIMEOUT
+    try:
+        while (job := login.jobs([number]).get(number)) and not meaning(job.state).over:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(QUERY_INTERVAL)
+    except HelperError:  # Slurm does not answer
+        return False
+    return job is None or not job.nodes
+
+
+def _proofs(view: RunView, state: str) -> dict[str, Proof]:
+    """Return each host's proof: that of its last attempt, with what an earlier one has left there."""
+    proofs: dict[str, Proof] = {}
+    for node in (*view.earlier, *view.nodes):
+        proof, earlier = _proof(node, state), proofs.get(node.host)
+        left = tuple(f"an earlier attempt left {process} there" for process in earlier.survivors) if earlier else ()
+        proofs[node.host] = replace(proof, unknown=(*left, *proof.unknown))
+    return proofs
 
 
 def _proof(node: NodeReport, state: str) -> Proof:

@@ -1,0 +1,95 @@
+"""What `stop` says of a Slurm job: nothing is proved of nodes that have not reported."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.launch.slurm import over_slurm
+from clusterddp.launch.slurm.client.answers import QueuedJob
+from clusterddp.remote.shared.run.spool_records import LeftProcess
+
+
+class Login:
+    """A login host on which Slurm says one thing after the other of the job."""
+
+    def __init__(self, *said: QueuedJob | None) -> None:
+        self.said, self.cancelled = list(said), list[str]()
+
+    def order_stop(self, *_: object) -> int:
+        return 0
+
+    def command(self, *words: str) -> tuple[int, str, str]:
+        self.cancelled.append(words[-1])
+        return 0, "", ""
+
+    def jobs(self, numbers: list[str]) -> dict[str, QueuedJob]:
+        job = self.said.pop(0)
+        return {numbers[0]: job} if job else {}
+
+
+def job(state: str, *nodes: str) -> QueuedJob:
+    return QueuedJob(job="4711", state=state, nodes=nodes)
+
+
+def ended(*survivors: LeftProcess) -> Any:
+    return SimpleNamespace(killed=0, survivors=survivors, unseen=())
+
+
+def node(host: str, attempt: int, end: object) -> Any:
+    return SimpleNamespace(host=host, attempt=attempt, exit=end, events=())
+
+
+def stopped(
+    monkeypatch: pytest.MonkeyPatch, login: Login, nodes: tuple[Any, ...] = (), earlier: tuple[Any, ...] = ()
+) -> list[tuple[str, bool, str]]:
+    """Each proof of a stop: its host, whether nothing is left there, and its line."""
+    status = SimpleNamespace(ended=False, ends_with_run=True, number="4711", manager_state="RUNNING", state="running")
+    view = SimpleNamespace(job=status, nodes=nodes, earlier=earlier)
+    monkeypatch.setattr(over_slurm, "_login", lambda _: login)
+    monkeypatch.setattr(over_slurm, "nodes_of_run", lambda *_: None)
+    monkeypatch.setattr(over_slurm, "_wait_for_end", lambda *_, **__: view)
+    monkeypatch.setattr(over_slurm, "QUERY_INTERVAL", 0.0)
+    proofs = over_slurm.LAUNCHER.cancel(None, "k3xa8w2mnp", [], grace=5.0, reason="by another command")  # type: ignore[arg-type]
+    assert login.cancelled == ["4711"]
+    return [(proof.host, proof.proved_empty, proof.summary) for proof in proofs]
+
+
+@pytest.mark.parametrize(
+    ("said", "empty"),
+    [
+        ((job("PENDING"), job("CANCELLED")), True),  # it waited in the queue
+        ((None,), True),
+        ((job("CANCELLED", "gpu01"),), False),
+        ((job("COMPLETING", "gpu01"), job("CANCELLED", "gpu01")), False),
+    ],
+)
+def test_a_job_whose_nodes_report_nothing_is_proved_empty_only_if_it_never_began(
+    monkeypatch: pytest.MonkeyPatch, said: tuple[QueuedJob | None, ...], empty: bool
+) -> None:
+    ((host, proved, line),) = stopped(monkeypatch, Login(*said))
+    assert (host, proved) == ("job 4711", empty)
+    assert empty or line == "0 processes ended, not proved: no node has reported; Slurm says CANCELLED"
+
+
+def test_the_last_attempt_of_a_host_counts_and_what_an_earlier_one_left_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = LeftProcess(42, 7, "train.py", "D")
+    attempts = [
+        (ended(), ended(left), "still there: 42 (train.py; in a sleep that no signal ends)"),
+        (ended(), None, "not proved: Slurm says CANCELLED"),
+        (
+            ended(left),
+            ended(),
+            "not proved: an earlier attempt left 42 (train.py; in a sleep that no signal ends)",
+        ),
+    ]
+    for earlier, last, said in attempts:
+        ((host, proved, line),) = stopped(monkeypatch, Login(), (node("gpu01", 2, last),), (node("gpu01", 1, earlier),))
+        assert (host, proved) == ("gpu01", False)
+        assert said in line
+    ((_, proved, _),) = stopped(monkeypatch, Login(), (node("gpu01", 2, ended()),), (node("gpu01", 1, ended()),))
+    assert proved
