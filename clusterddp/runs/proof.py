@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from clusterddp.errors import HelperError
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
@@ -61,14 +62,18 @@ class Proof:
 
 
 def of_answer(host: str, answer: StopAnswer) -> Proof:
-    """Return the proof in a host's answer to the operation ``stop``, which covers all attempts."""
-    nodes = answer.nodes
-    left = [process for node in nodes for process in node.survivors]
+    """Return the proof in a host's answer to the operation ``stop``, which covers all attempts.
+
+    Raises HelperError if the answer is not about the one node that the host was asked for.
+    """
+    if [node.host for node in answer.nodes] != [host]:
+        raise HelperError(host, "its answer to the stop says nothing of its node, or of others")
+    (node,) = answer.nodes
     return Proof(
         host=host,
-        found=sum(node.found for node in nodes),
-        killed=sum(node.killed for node in nodes),
-        survivors=tuple(Survivor(process.pid, process.command, process.state, process.user) for process in left),
-        unknown=tuple(reason for node in nodes for reason in node.unknown),
-        gpus=nodes[0].gpus,
+        found=node.found,
+        killed=node.killed,
+        survivors=tuple(Survivor(left.pid, left.command, left.state, left.user) for left in node.survivors),
+        unknown=node.unknown,
+        gpus=node.gpus,
     )

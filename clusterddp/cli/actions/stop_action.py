@@ -37,7 +37,7 @@ def _find_runs(cluster: Cluster, references: tuple[str, ...], *, everything: boo
     if not everything:
         return [cluster.find(reading=False)]
     ours = [view for view in cluster.list_runs() if cluster.owner.shares_project(view)]
-    found = [view for view in ours if view.live or view.unended]
+    found = [view for view in ours if view.goes_on]
     if not found:
         raise RunError("no run of this project is live on these hosts")
     return [cluster.attach(view) for view in found]

@@ -137,6 +137,11 @@ class RunView:
         return [] if self.live else [node.host for node in self.nodes if node.state not in ENDED_STATES]
 
     @property
+    def goes_on(self) -> bool:
+        """Whether any part of it still runs: it is live, or it is over and a host goes on."""
+        return self.live or bool(self.unended)
+
+    @property
     def settled(self) -> bool:
         """Whether hosts have saved a verdict, and the hosts missing from it are too few to continue the run."""
         kept = self.kept

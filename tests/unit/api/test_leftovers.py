@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clusterddp.api import leftovers
+from clusterddp.api import find_runs, leftovers
 from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.inventory import built_in
+from tests.unit.runs.view.test_run_view import holding, kept, made, seen
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def opened(entry: Any) -> Any:
@@ -27,3 +31,16 @@ def test_a_host_that_cannot_tell_what_is_left_there_is_not_taken_for_an_empty_on
     site: Any = SimpleNamespace(inventory=built_in(), project=project, connections=connections, notify=told.append)
     assert leftovers.orphans(site) == []
     assert told == ["processes of lost runs are not known: local1: no process is left"]
+
+
+def test_a_run_that_is_over_but_goes_on_at_a_host_is_stopped_with_the_live_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One host's verdict, be it a lie, does not let the others' processes stay."""
+    first, cut_off = made("r1", project="p1")
+    over = seen(holding(first, kept(first.stopped(9, "by another command"), missing=("gpu01",))), cut_off)
+    assert [view.live for view in over] == [False]
+    monkeypatch.setattr(leftovers, "orphans", lambda _: [])
+    monkeypatch.setattr(find_runs, "list_runs", lambda _: over)
+    monkeypatch.setattr(find_runs, "owner", lambda _: SimpleNamespace(shares_project=lambda _: True))
+    assert leftovers.runs_to_stop(SimpleNamespace(project=None)) == over

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.cli.output import report_proofs
-from clusterddp.runs.proof import Proof, Survivor
+from clusterddp.errors import HelperError
+from clusterddp.remote.shared.run.stop_records import NodeProof, stop_answer
+from clusterddp.runs.proof import Proof, Survivor, of_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,3 +55,10 @@ def test_a_host_that_did_not_answer_and_one_that_did(capsys: pytest.CaptureFixtu
         "clusterddp: r1: gpu00: 1 process ended, proved empty",
         "clusterddp: r1: gpu01: no route; `clusterddp stop r1` again finishes the work",
     ]
+
+
+@pytest.mark.parametrize("hosts", [(), ("gpu01",), ("gpu00", "gpu01")])
+def test_an_answer_that_is_not_about_the_host_proves_nothing(hosts: tuple[str, ...]) -> None:
+    nodes = tuple(NodeProof(host, 0, 0, (), (), None) for host in hosts)
+    with pytest.raises(HelperError, match="gpu00: its answer to the stop says nothing of its node, or of others"):
+        of_answer("gpu00", stop_answer(nodes))

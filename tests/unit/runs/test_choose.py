@@ -42,11 +42,11 @@ class TestChoose:
         first, cut_off = made("r1", project="p1")
         stopped = holding(first, kept(first.stopped(9, "by another command"), missing=("gpu01",)))
         over = seen(stopped, cut_off)
-        assert [(view.live, view.unended) for view in over] == [(False, ["gpu01"])]
+        assert [(view.live, view.unended, view.goes_on) for view in over] == [(False, ["gpu01"], True)]
         assert choose_run(over, None, ME, ending=True).run == "r1"
         live = seen(*made("r2", started=1, project="p1"))
         assert choose_run([*over, *live], None, ME, ending=True).run == "r2"
-        assert live[0].unended == []
+        assert (live[0].unended, live[0].goes_on) == ([], True)
 
     def test_which_of_several_live_ones_was_taken_for_reading_is_said_with_the_names_of_the_others(self) -> None:
         live = seen(*made("r1", name="one", started=1, project="p1"), *made("r2", started=2, project="p1"))

@@ -11,6 +11,9 @@ from clusterddp.launch.slurm import over_slurm
 from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.remote.shared.run.spool_records import LeftProcess
 
+EMPTY = "0 processes ended, proved empty"
+UNKNOWN = "0 processes ended, not proved: no node has reported; Slurm says CANCELLED"
+
 
 class Login:
     """A login host on which Slurm says one thing after the other of the job."""
@@ -58,20 +61,18 @@ def stopped(
 
 
 @pytest.mark.parametrize(
-    ("said", "empty"),
+    ("said", "line"),
     [
-        ((job("PENDING"), job("CANCELLED")), True),  # it waited in the queue
-        ((None,), True),
-        ((job("CANCELLED", "gpu01"),), False),
-        ((job("COMPLETING", "gpu01"), job("CANCELLED", "gpu01")), False),
+        ((job("PENDING"), job("CANCELLED")), EMPTY),  # it waited in the queue
+        ((None,), EMPTY),
+        ((job("CANCELLED", "gpu01"),), UNKNOWN),
+        ((job("COMPLETING", "gpu01"), job("CANCELLED", "gpu01")), UNKNOWN),
     ],
 )
 def test_a_job_whose_nodes_report_nothing_is_proved_empty_only_if_it_never_began(
-    monkeypatch: pytest.MonkeyPatch, said: tuple[QueuedJob | None, ...], empty: bool
+    monkeypatch: pytest.MonkeyPatch, said: tuple[QueuedJob | None, ...], line: str
 ) -> None:
-    ((host, proved, line),) = stopped(monkeypatch, Login(*said))
-    assert (host, proved) == ("job 4711", empty)
-    assert empty or line == "0 processes ended, not proved: no node has reported; Slurm says CANCELLED"
+    assert stopped(monkeypatch, Login(*said)) == [("job 4711", line == EMPTY, line)]
 
 
 def test_the_last_attempt_of_a_host_counts_and_what_an_earlier_one_left_is_named(
