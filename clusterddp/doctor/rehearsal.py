@@ -61,6 +61,7 @@ USUAL_OPERATION = 0.1
 START_TIMES = 5
 OUTPUT_TIMEOUT = 15.0  # seconds to wait for the hosts' last output after a stop
 SUPERVISOR_MARGIN = 30.0  # seconds beyond the limit after which the supervisors end a run whose operator is gone
+MAX_LINE, MAX_LINES = 1 << 16, 4096  # letters of a line, and lines of each host, that are read
 REHEARSAL = "rehearse.py"
 
 
@@ -153,6 +154,7 @@ class _BackgroundFollower:
         self.begun, self.ended = threading.Event(), threading.Event()
         self._silent = set(run.spools)
         self._lines: list[WorkerLine] = []
+        self._kept: dict[str, int] = {}  # lines of each host
         self._verdict: Verdict | None = None
         self._lost: ClusterddpError | None = None
         self._reader = LineReader()
@@ -175,7 +177,8 @@ class _BackgroundFollower:
     def _take_lines(self, events: list[Event]) -> None:
         for event in events:
             for line in self._reader.feed(event.host, event.frame) if isinstance(event, FrameArrived) else ():
-                value = _parse_object(line.text)
+                kept = self._kept[line.host] = self._kept.get(line.host, 0) + 1
+                value = _parse_object(line.text) if len(line.text) <= MAX_LINE and kept <= MAX_LINES else None
                 if value is not None and line.rank is not None:
                     self._lines.append(WorkerLine(rank=line.rank, host=line.host, value=value))
                     self._silent.discard(line.host)

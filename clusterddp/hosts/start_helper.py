@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.errors import ClusterddpError, HelperError, NoPythonError, UnreachableError
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 TRANSIENT_STATUSES = (129, EXIT_KILLED, EXIT_STOPPED, 255)  # 128 + SIGHUP; 255 is ssh's own
-_PATH = re.compile("/[^\\n]*")
 _MAX_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
@@ -110,8 +108,8 @@ def _parse_hello(entry: HostEntry, header: Mapping[str, Any]) -> HelperHello:
             python=fields.text("python"),
             executable=fields.text("executable"),
             boot=fields.text("boot"),
-            state=fields.check("state", _PATH.fullmatch, "an absolute path"),
-            home=fields.check("home", _PATH.fullmatch, "an absolute path"),
+            state=fields.shown_path("state"),
+            home=fields.shown_path("home"),
             uid=fields.number("uid"),
             pid=fields.number("pid"),
             time_ns=fields.number("time_ns"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from clusterddp.errors import UsageError
 from clusterddp.launch.options import DECLARED, RunOptions
 from clusterddp.project.project import short_path
 from clusterddp.remote.shared.text.counted import counted
+from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +76,10 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
             _check_arguments(cluster, options)
         _warn_of_failed_up(cluster)
         if terminal.dry_run:
-            click.echo(cluster.render(options), nl=False)
+            text = cluster.render(options)
+            if sys.stdout.isatty():  # hosts say parts of it
+                text = "\n".join(map(one_line, text.split("\n")))
+            click.echo(text, nl=False)
             return 0
         return _start(cluster, options, terminal)
 

@@ -3,6 +3,7 @@
 from typing import Any, Dict, List
 
 from ..helper.request import Request
+from ..shared.logs.log_frames import is_run
 from ..shared.processes.process_records import OrphanedRun, OrphansRequest
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import to_fields
@@ -19,7 +20,9 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
     """
     hosts, state = request.read_args(OrphansRequest).hosts, request.state
     table = procfs.snapshot()
-    marked = {marks for marks in map(procfs.run_and_host, table.values()) if marks and marks[1] in hosts}
+    marked = {
+        marks for marks in map(procfs.run_and_host, table.values()) if marks and marks[1] in hosts and is_run(marks[0])
+    }
     spools: Dict[Any, List[Spool]] = {}
     for spool in all_spools(state):
         if spool.host in hosts:

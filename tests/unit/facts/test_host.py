@@ -54,6 +54,7 @@ def test_an_import_error_stands_alone() -> None:
         ("remove_ipc", 0),
         ("python", "python3"),
         ("python", "/usr/bin/py\nthon"),
+        ("python", "/usr/bin/\x1b]0;owned\x07python"),
         ("addresses", {}),
         ("addresses", [5]),
         ("addresses", [ADDRESS | {"address": "10.0.0.300"}]),

@@ -9,7 +9,7 @@ from ..schema.fields import Fields
 from ..schema.record import field, many, record
 
 INDEX = "index.json"  # a BundleIndex
-MAX_HIDDEN = 512  # values in an answer
+MAX_HIDDEN = 64  # values in an answer: each is looked for in every text, in some twenty forms
 
 
 @record

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple, Optional, Tuple
 
+from ..logs.log_frames import is_run
 from ..run.spool_records import LeftProcess
 from ..schema.fields import Fields
-from ..schema.record import field, many, maybe, record
+from ..schema.record import checked, field, many, maybe, record
 
 
 @record
@@ -75,7 +76,7 @@ class OrphansRequest(NamedTuple):
 class OrphanedRun(NamedTuple):
     """A run with such processes; the answer is a list of these."""
 
-    run: str = field(Fields.text)
+    run: str = field(checked(is_run, "a run's id"))
     host: str = field(Fields.text)
     known: bool = field(Fields.flag)  # the run's spool is here, so that a stop of the run can end them
     processes: Tuple[LeftProcess, ...] = field(many(LeftProcess))

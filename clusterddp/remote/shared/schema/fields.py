@@ -17,6 +17,11 @@ class DamagedError(ValueError):
     """A field has a wrong value; the message names the field, what was expected, and the value."""
 
 
+def is_shown_path(text: str) -> bool:
+    """Whether a text is an absolute path, without letters that a terminal obeys."""
+    return text.startswith("/") and text.isprintable()
+
+
 class Fields:
     """Typed access to one JSON object.
 
@@ -58,12 +63,13 @@ class Fields:
         """Read a text, or None."""
         return self.text(name) if self.given(name) else None
 
+    def shown_path(self, name: str) -> str:
+        """Read an absolute path that a terminal can show."""
+        return self.check(name, is_shown_path, "an absolute path")
+
     def maybe_path(self, name: str) -> Optional[str]:
-        """Read an absolute path, or None."""
-        value = self.maybe_text(name)
-        if value is not None and (not value.startswith("/") or "\n" in value):
-            raise self.wrong(name, value, "an absolute path")
-        return value
+        """Read an absolute path that a terminal can show, or None."""
+        return None if self.maybe_text(name) is None else self.shown_path(name)
 
     def filename(self, name: str) -> str:
         """Read a text that can name a file in a folder."""

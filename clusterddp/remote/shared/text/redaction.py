@@ -18,6 +18,7 @@ MIN_SECRET = 6  # letters of a value, or of a line of one: a shorter one occurs 
 MIN_PARTIAL = 4  # letters of a part of a value that was cut off at an end of the text; shorter ones stay
 ELLIPSIS = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
 MAX_ELLIPSES = 200  # most that are examined; a text of ours has one or two
+MAX_OCCURRENCES = 10_000  # of a value in one text: what a host sends may be made to cost much
 _URL_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
@@ -39,9 +40,14 @@ class Redaction:
 
         Where the text does not begin or end with its true beginning or end (``begins``, ``ends``), the last part of a
         value may come first, or the first part last. Parts of a value beside ``…``, where the middle of a text was left
-        out, are replaced too.
+        out, are replaced too. Of a text that holds a value more than ``MAX_OCCURRENCES`` times nothing is left.
         """
-        spans = [(at, at + len(form)) for form in self.forms for at in _occurrences(form, text)]
+        spans: List[Tuple[int, int]] = []
+        for form in self.forms:
+            found = [(at, at + len(form)) for at in itertools.islice(_occurrences(form, text), MAX_OCCURRENCES + 1)]
+            if len(found) > MAX_OCCURRENCES:
+                return HIDDEN
+            spans = _join_spans([*spans, *found]) if found else spans
         if not begins:
             spans += [(0, length) for form in self.forms for length in _overlap(form, text, first=False)]
         if not ends:

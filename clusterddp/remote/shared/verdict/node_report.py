@@ -58,7 +58,7 @@ class NodeReport(NamedTuple):
     attempt: int = field(_up_to(MAX_ATTEMPT))
     host: str = field(Fields.filename)
     node_rank: int = field(_up_to(MAX_LENGTH))
-    spool: str = field(checked(lambda path: path.startswith("/") and path.isprintable(), "an absolute path"))
+    spool: str = field(Fields.shown_path)
     record: RunRecord = field(_or_read_before(RunRecord, nested(RunRecord)))
     state: str = field(Fields.text)
     events: Tuple[NodeEvent, ...] = field(_events)

@@ -13,6 +13,7 @@ from clusterddp.runs.view.known_messages.row import KnownMessage
 
 __all__ = ["TABLE", "KnownMessage", "find"]
 
+MAX_SEARCHED = 4096  # letters of a text: some patterns take a time that grows with its square
 TABLE = (*jobs.ROWS, *machines.ROWS)
 _COMPILED = tuple((row, re.compile(row.pattern)) for row in TABLE)
 
@@ -21,6 +22,6 @@ def find(*texts: str) -> KnownMessage | None:
     """Return the row that matches the first of these texts that any row matches; None if there is none."""
     for text in texts:
         for row, pattern in _COMPILED:
-            if pattern.search(text):
+            if pattern.search(text, 0, MAX_SEARCHED):
                 return row
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.shared.verdict.failures import last_error_line
-from clusterddp.runs.view.known_messages import TABLE, find
+from clusterddp.runs.view.known_messages import MAX_SEARCHED, TABLE, find
 
 ROOT = Path(__file__).parents[4]
 TEXTS = sorted((ROOT / "tests" / "data" / "known").glob("*.txt"))
@@ -75,3 +75,11 @@ def test_the_page_shows_the_table() -> None:
     shown = [f"| {row.name} | {row.cause} | {row.remedy} |".replace("\\", "") for row in TABLE]
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("| ") and not line.startswith("| name ")] == shown
+
+
+def test_a_long_line_is_searched_at_its_beginning_alone() -> None:
+    """Whoever sends a log to be explained would else make it take hours."""
+    row = find("RendezvousTimeoutError" + "x" * MAX_SEARCHED)
+    assert row
+    assert find("x" * MAX_SEARCHED + "RendezvousTimeoutError") is None
+    assert find("NCCL " * 1_000_000) is None

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.text.redaction import HIDDEN, MIN_SECRET, Redaction
+from clusterddp.remote.shared.text.redaction import HIDDEN, MAX_OCCURRENCES, MIN_SECRET, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,3 +98,10 @@ def test_what_is_left_of_a_value_beside_a_cut_middle_is_struck() -> None:
     redaction = Redaction(["hunter2-Geheimnis"])
     assert redaction.text("ValueError: hunter2-Ge…heimnis (train.py:3)") == "ValueError: ********…******** (train.py:3)"
     assert redaction.text("a…b and hun…nis") == "a…b and hun…nis"  # too short to be known for a part of it
+
+
+def test_of_a_text_that_holds_a_value_too_often_nothing_is_left() -> None:
+    """A host chooses both the values and the texts of its part of a bundle."""
+    redaction = Redaction(["aaaaaa", "aaaaaaa"])
+    assert redaction.text("before " + "a" * (MAX_OCCURRENCES + 6)) == HIDDEN
+    assert redaction.text("before " + "a" * MAX_OCCURRENCES + " after") == f"before {HIDDEN} after"
