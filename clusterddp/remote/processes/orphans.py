@@ -20,9 +20,8 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
     """
     hosts, state = request.read_args(OrphansRequest).hosts, request.state
     table = procfs.snapshot()
-    marked = {
-        marks for marks in map(procfs.run_and_host, table.values()) if marks and marks[1] in hosts and is_run(marks[0])
-    }
+    found = filter(None, map(procfs.run_and_host, table.values()))
+    marked = {(run, host) for run, host in found if host in hosts and is_run(run)}  # another user's may be any
     spools: Dict[Any, List[Spool]] = {}
     for spool in all_spools(state):
         if spool.host in hosts:
@@ -34,8 +33,8 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
             continue
         left = NodeProcesses(node_spools or [Spool.of(state, run, 1, "0-" + host)], None).find(table)
         if left:
-            found = tuple(map(terminate.describe, left))
-            replies.append(to_fields(OrphanedRun(run=run, host=host, known=bool(node_spools), processes=found)))
+            described = tuple(map(terminate.describe, left))
+            replies.append(to_fields(OrphanedRun(run=run, host=host, known=bool(node_spools), processes=described)))
     return replies
 
 
