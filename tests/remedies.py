@@ -19,7 +19,7 @@ from tests.integration.cli import CLUSTERDDP, Done
 from tests.lean import lean_python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.integration.cli import User
 
@@ -114,7 +114,8 @@ def texts() -> frozenset[Remedy]:
     found = set()
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
-        found |= {Remedy(name, text) for text in _texts(path) if " " in text and "\n" not in text}
+        shown = string_literals(path, leave_out=_is_no_message)
+        found |= {Remedy(name, text) for text in shown if " " in text and "\n" not in text}
     return frozenset(found)
 
 
@@ -124,23 +125,31 @@ def in_source() -> frozenset[Remedy]:
     return frozenset(one for one in texts() if _NAMES.search(one.text))
 
 
-def _texts(path: Path) -> Iterator[str]:
-    """The texts of a file that a user may be shown, with ``{}`` for each field."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg in _NOT_SHOWN:
-            inside |= {id(part) for part in ast.walk(node.value)}
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _NOT_MESSAGES:
-            inside |= {id(part) for part in ast.walk(node)}
-    for node in ast.walk(tree):
+def string_literals(
+    path: Path, field: str = "{}", *, leave_out: Callable[[ast.AST], bool] = lambda _: False
+) -> Iterator[str]:
+    """The string literals of a file that are no docstrings, with ``field`` for each field of an f-string.
+
+    Those in a part of the file that ``leave_out`` chooses are left out.
+    """
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    inside = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    inside |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+    inside |= {id(part) for node in nodes if leave_out(node) for part in ast.walk(node)}
+    for node in nodes:
         if id(node) in inside:
             continue
         if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else field for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def _is_no_message(node: ast.AST) -> bool:
+    """Whether the texts in this part of a file are shown to no user in trouble."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _NOT_MESSAGES
+    return isinstance(node, ast.keyword) and node.arg in _NOT_SHOWN
 
 
 @functools.cache

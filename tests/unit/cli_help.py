@@ -1,12 +1,13 @@
-"""A project folder to give commands in, and what a command that fails has said."""
+"""The commands and their options, a project folder to give them in, and what a command that fails has said."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
-from clusterddp.cli.main import main
+from clusterddp.cli.main import cli, main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "train.py").write_text("")
     (tmp_path / "README.md").write_text("# Words\n\n[gpu]\n")
     return tmp_path
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found
+    return found
+
+
+def options(name: str) -> set[str]:
+    """Every spelling of every option of a command."""
+    found = [parameter for parameter in command(name).params if isinstance(parameter, click.Option)]
+    return {"-h", "--help"}.union(*({*option.opts, *option.secondary_opts} for option in found))
 
 
 def said(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str]]:

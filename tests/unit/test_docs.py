@@ -17,7 +17,7 @@ import pytest
 
 import clusterddp
 from clusterddp.api.cluster import Cluster
-from clusterddp.cli.main import COMMANDS, cli
+from clusterddp.cli.main import COMMANDS
 from clusterddp.hosts.ssh import kept
 from clusterddp.inventory import built_in, load
 from clusterddp.inventory.variables.variable_names import OURS, USED
@@ -28,10 +28,10 @@ from clusterddp.remote.control import connection
 from clusterddp.remote.shared.wire import frames
 from clusterddp.runs.run import Run
 from tests import api_page, screens
+from tests.unit.cli_help import command, options
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("[!.]*/README.md")])
-EVERYWHERE = {"-h", "--help"}
 # Options of other programs that our pages speak of.
 FOREIGN = {
     "--cached",  # of git
@@ -76,18 +76,6 @@ def shown(page: Path) -> str:
 
 def blocks(page: Path, language: str) -> list[str]:
     return [body for name, body in _FENCE.findall(text_of(page)) if name == language]
-
-
-def command(name: str) -> click.Command:
-    found = cli.get_command(click.Context(cli), name)
-    assert found
-    return found
-
-
-def options(name: str) -> set[str]:
-    """Every spelling of every option of a command."""
-    found = [parameter for parameter in command(name).params if isinstance(parameter, click.Option)]
-    return EVERYWHERE.union(*({*option.opts, *option.secondary_opts} for option in found))
 
 
 ALL_OPTIONS = set[str]().union(*(options(name) for name in COMMANDS))

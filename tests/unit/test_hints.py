@@ -5,24 +5,18 @@ Texts are all string literals that are no docstrings; what is filled in at run t
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-import clusterddp
-from clusterddp.cli.main import COMMANDS, cli
+from clusterddp.cli.main import COMMANDS
+from tests.remedies import SOURCE, string_literals
+from tests.unit.cli_help import command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pytest
 
-SOURCE = Path(clusterddp.__file__).parent
 _QUOTED = re.compile(r"`([^`]+)`")
 _OPTION = re.compile(r"(?<![\w`-])--[a-z][a-z-]*[a-z]")
 # Who may say a text in which an option stands alone: the longest beginning of its file's path counts. Elsewhere it
@@ -97,30 +91,14 @@ FOREIGN = {
 }
 
 
-def texts(path: Path) -> Iterator[str]:
-    """The string literals of a file, f-strings with a 0 for each field; no docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
-            yield node.value
-
-
 @functools.cache
 def said() -> list[tuple[str, str]]:
     """Every text of ours, with its file."""
-    files = sorted(
-        path for path in SOURCE.rglob("*.py") if path.name != "report_html.py"
-    )  # whose style sheet has --words
-    return [(path.relative_to(SOURCE).as_posix(), text) for path in files for text in texts(path) if " " in text]
-
-
-def command(name: str) -> click.Command:
-    found = cli.get_command(click.Context(cli), name)
-    assert found
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.name != "report_html.py":  # whose style sheet has --words
+            name = path.relative_to(SOURCE).as_posix()
+            found += [(name, text) for text in string_literals(path, "0") if " " in text]
     return found
 
 

@@ -8,26 +8,17 @@ import shlex
 import stat
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 import yaml
 
-from clusterddp.cli.main import ALIASES, COMMANDS, cli, main
+from clusterddp.cli.main import ALIASES, COMMANDS, main
 from tests.skill import SKILL, lines, spans
-from tests.unit.cli_help import folder, said
+from tests.unit.cli_help import folder, options, said
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["folder"]
-
-
-def options(name: str) -> set[str]:
-    """Every spelling of every option of a command."""
-    command = cli.get_command(click.Context(cli), name)
-    assert command
-    found = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    return {"-h", "--help"}.union(*({*option.opts, *option.secondary_opts} for option in found))
 
 
 def own_words(line: str) -> list[str]:

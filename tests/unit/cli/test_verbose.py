@@ -6,12 +6,11 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 
-from clusterddp.cli.main import COMMANDS, cli
+from clusterddp.cli.main import COMMANDS
 from clusterddp.cli.main import main as clusterddp
-from tests.unit.cli_help import folder, said
+from tests.unit.cli_help import command, folder, said
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +23,7 @@ TIMED = re.compile(r" *\d+ ms  (.*)")
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_it(name: str) -> None:
-    command = cli.get_command(click.Context(cli), name)
-    assert command
-    options = [parameter for parameter in command.params if {"-v", "--verbose"} <= {*parameter.opts}]
+    options = [parameter for parameter in command(name).params if {"-v", "--verbose"} <= {*parameter.opts}]
     assert len(options) == 1
 
 
