@@ -15,29 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import User, helpers, nothing_left
-from tests.integration.doctor.test_doctor import SICK, WORKDIRS, Fault, assert_said
-from tests.integration.doctor_cli import named
+from tests.integration.cli import helpers
+from tests.integration.doctor.test_doctor import WORKDIRS
+from tests.integration.doctor_cli import SICK, Fault, assert_fault, assert_mended, assert_said, named
 from tests.integration.throwaway_sshd import make_key
-from tests.lab import Lab
 from tests.lab.disorders import HUNG
 from tests.lab.options import HostOptions
-from tests.lab.system import ProcessId, kill_and_wait, wait_until
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.integration.cli import User
+    from tests.lab import Lab
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
 CROWDED = "gpu02"  # lets one at a time log in
 HOME = "/home/trainer"
-LEAVES = """
-import subprocess, threading
-subprocess.Popen(["sleep", "600"], start_new_session=True)
-print("started", flush=True)
-threading.Event().wait(600)
-"""
 CPU = Path("/sys/fs/cgroup/cpu")
 
 
@@ -71,22 +66,6 @@ def few_files(host: LabHost) -> Iterator[None]:
     limit("256")
     yield
     limit("1024")
-
-
-@contextlib.contextmanager
-def read_only(host: LabHost) -> Iterator[None]:
-    host.run(["mkdir", "-p", WORKDIRS])
-    host.small_disk(WORKDIRS, size="2g")
-    host.run(["mount", "-o", "remount,ro", WORKDIRS], user="root")
-    yield
-    host.run(["umount", WORKDIRS], user="root")
-
-
-@contextlib.contextmanager
-def slow_disk(host: LabHost) -> Iterator[None]:
-    host.slow_disk()
-    yield
-    host.mend_disk()
 
 
 @contextlib.contextmanager
@@ -151,51 +130,56 @@ def rc_file_exits(host: LabHost) -> Iterator[None]:
     host.write(".bashrc", kept)
 
 
+HUNG_MOUNT = Fault(
+    inject=hung_mount, only="Storage", said=(("mounts", "fail", f"workdir {WORKDIRS}: no answer within 4 s"),)
+)
 FAULTS = [
     Fault(inject=little_cpu, only="cgroup", said=(("cgroup", "warn", "allows 0.5 CPUs, for workers: 1"),)),
-    Fault(inject=few_files, only="limits", said=(("limits", "warn", "low limits: nofile 256"),)),
-    Fault(inject=read_only, only="Storage", said=(("writable", "fail", f"{WORKDIRS} (Read-only file system)"),)),
-    Fault(inject=slow_disk, only="write-time", said=(("write-time", "warn", f"workdir {WORKDIRS}"),)),
-    Fault(
-        inject=hung_mount, only="Storage", said=(("mounts", "fail", f"workdir {WORKDIRS}: no answer within 4 s"),)
-    ),
+    Fault(inject=rc_file_exits, only="SSH", said=(("helper", "fail", ""),)),
+]
+TOGETHER = [  # none of them has to do with another
     Fault(inject=own_nccl_file, only="settings-equal", said=(("settings-equal", "warn", "NCCL_ALGO=Ring (unset on "),)),
-    Fault(inject=own_proxy, only="settings-equal", said=(("settings-equal", "warn", "=http://***@proxy:3128 ("),)),
+    Fault(
+        inject=own_proxy,
+        only="settings-equal",
+        said=(("settings-equal", "warn", "=http://***@proxy:3128 ("),),
+        host="gpu00",
+    ),
     Fault(
         inject=stale_lock,
         only="extension-locks",
         said=(("extension-locks", "warn", "torch_extensions/py311_cpu/fused/lock is 120 min old"),),
     ),
+    Fault(inject=few_files, only="limits", said=(("limits", "warn", "low limits: nofile 256"),)),
+    Fault(inject=killed_at_logout, only="lingering", said=(("lingering", "fail", "(KillUserProcesses)"),)),
     Fault(
         inject=unreadable_runs,
         only="live-runs,leftovers",
         said=(("live-runs", "unknown", "could not look: "), ("leftovers", "unknown", "could not look: ")),
     ),
-    Fault(inject=killed_at_logout, only="lingering", said=(("lingering", "fail", "(KillUserProcesses)"),)),
-    Fault(inject=rc_file_exits, only="SSH", said=(("helper", "fail", ""),)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.inject.__name__)
 def test_a_fault_is_named_with_its_host(three: Lab, user: User, fault: Fault) -> None:
-    with fault.inject(three.host(SICK)):
-        code, found = named(user, "--only", fault.only)
-    assert_said(found, fault.said)
-    assert code == int(any(verdict == "fail" for _, verdict, _ in fault.said))
+    assert_fault(three, user, fault)
+
+
+def test_several_faults_at_once_are_all_named(three: Lab, user: User) -> None:
+    assert_fault(three, user, *TOGETHER)
+
+
+def test_a_dead_file_server_is_named_and_what_it_holds_holds_no_helper(three: Lab, user: User) -> None:
+    host = three.host(SICK)
+    with hung_mount(host):
+        assert named(user, "--only", "shm") == (0, [])  # nothing of it waits for the workdir
+        told = named(user, "--only", HUNG_MOUNT.only)
+        wait_until("the helper has ended", lambda: not helpers(host), timeout=30)
+    assert_said(told, *HUNG_MOUNT.named)
 
 
 def test_once_the_faults_are_gone_nothing_is_named(three: Lab, user: User) -> None:
-    assert three.hosts
-    assert named(user, "--only", ",".join({fault.only for fault in FAULTS})) == (0, [])
-
-
-def test_what_is_held_by_a_dead_file_server_holds_no_helper(three: Lab, user: User) -> None:
-    host = three.host(SICK)
-    with hung_mount(host):
-        code, found = named(user, "--only", "shm")  # nothing of it waits for the workdir
-        assert (code, found) == (0, [])
-        assert named(user, "--only", "mounts")[0] == 1
-        wait_until("the helper has ended", lambda: not helpers(host), timeout=30)
+    assert_mended(three, user, *FAULTS, *TOGETHER, HUNG_MOUNT)
 
 
 def test_code_that_somebody_changed_on_a_host_is_named_until_a_run_has_put_it_right(three: Lab, user: User) -> None:
@@ -204,9 +188,7 @@ def test_code_that_somebody_changed_on_a_host_is_named_until_a_run_has_put_it_ri
     assert user.run(*run).code == 0
     assert named(user, "--only", "code") == (0, [])
     three.host(SICK).run(["sh", "-c", "echo 1/0 | tee -a clusterddp/*/train.py"])
-    code, found = named(user, "--only", "code")
-    assert_said(found, (("code", "warn", "changed since it was synced: train.py"),))
-    assert code == 0
+    assert_said(named(user, "--only", "code"), ("code", "warn", (SICK,), "changed since it was synced: train.py"))
     assert user.run(*run).code == 0
     assert named(user, "--only", "code") == (0, [])
 
@@ -219,74 +201,32 @@ def fake_torch(host: LabHost) -> None:
     host.write("other/torch/__init__.py", "__version__ = '1.0+other'\nclass version:\n    cuda = hip = None\n")
 
 
-def data(host: LabHost) -> None:
-    host.run(["rm", "-r", "data"])
-
-
-OTHER = {"clusterddp_env": {"PYTHONPATH": f"{HOME}/other"}}
-DATA = {"clusterddp_env": {"DATA": f"{HOME}/data"}}
-# (what is done on the sick host, what the inventory says of it, and of all, the check, the verdict, words)
-MADE: list[tuple[Callable[[LabHost], None], dict[str, Any], dict[str, Any], str, str, str]] = [
-    (package, OTHER, {}, "packages", "warn", "numpy 0.1 ("),
-    (fake_torch, OTHER, {}, "torch-equal", "fail", "torch 1.0+other, "),
-    (data, {}, DATA, "paths", "warn", f"DATA={HOME}/data is not there, on gpu00 it is"),
+# (what is done on the sick host, the check, the verdict, words)
+MADE: list[tuple[Callable[[LabHost], None], str, str, str]] = [
+    (package, "packages", "warn", "numpy 0.1 ("),
+    (fake_torch, "torch-equal", "fail", "torch 1.0+other, "),
 ]
 
 
-@pytest.mark.parametrize(("act", "own", "every", "name", "verdict", "words"), MADE, ids=[row[3] for row in MADE])
+@pytest.mark.parametrize(("act", "name", "verdict", "words"), MADE, ids=[row[1] for row in MADE])
 def test_what_one_host_has_otherwise_is_named(
-    three: Lab,
-    user: User,
-    act: Callable[[LabHost], None],
-    own: dict[str, Any],
-    every: dict[str, Any],
-    name: str,
-    verdict: str,
-    words: str,
+    three: Lab, user: User, act: Callable[[LabHost], None], name: str, verdict: str, words: str
 ) -> None:
     host = three.host(SICK)
-    for one in three.hosts:
-        one.run(["mkdir", "-p", "other", "data"])
-    path = three.write_inventory(user.folder / "other.yaml", more={SICK: own, "all": every})
+    host.run(["mkdir", "-p", "other"])
+    own = {"clusterddp_env": {"PYTHONPATH": f"{HOME}/other"}}
+    path = three.write_inventory(user.folder / "other.yaml", more={SICK: own})
     assert named(user, "-i", str(path), "--only", name) == (0, [])
     act(host)
-    code, found = named(user, "-i", str(path), "--only", name)
-    host.run(["rm", "-rf", "other", "data"])
-    assert_said(found, ((name, verdict, words),))
-    assert code == int(verdict == "fail")
-
-
-def test_a_login_that_finds_another_python_is_named(three: Lab, user: User) -> None:
-    host = three.host(SICK)
-    path = three.write_inventory(user.folder / "plain.yaml", more={"all": {"clusterddp_python": None}})
-    assert named(user, "-i", str(path), "--only", "login-python") == (0, [])
-    host.run(["sh", "-c", "mkdir -p env/bin && touch env/pyvenv.cfg && ln -s $(command -v python3) env/bin/python"])
-    host.write(".bash_profile", f"PATH={HOME}/env/bin:$PATH\n")
-    code, found = named(user, "-i", str(path), "--only", "login-python")
-    host.run(["rm", "-r", "env", ".bash_profile"])
-    assert_said(found, (("login-python", "warn", f"a login finds {HOME}/env/bin/python, a job /usr"),))
-    assert code == 0
-
-
-def test_folders_that_hosts_have_in_common_are_named_with_all_of_them(tmp_path: Path, three: Lab, user: User) -> None:
-    assert three.hosts
-    assert named(user, "--only", "shared") == (0, [])
-    with Lab(2, shared_home=True) as lab:
-        both = User(tmp_path)
-        path = lab.write_inventory(both.folder / "shared.yaml")
-        code, found = named(both, "-i", str(path), "--only", "shared")
-        left = lab.host("gpu00").run(["find", ".", "-name", ".clusterddp-*-*"]).stdout
-    assert (code, [one[:3] for one in found]) == (0, 2 * [("shared", "warn", ("gpu00", "gpu01"))])
-    assert ["state" in found[0][3], "workdir" in found[1][3]] == [True, True]
-    assert left == ""
+    told = named(user, "-i", str(path), "--only", name)
+    host.run(["rm", "-r", "other"])
+    assert_said(told, (name, verdict, (SICK,), words))
 
 
 def test_a_key_that_is_refused_is_named(three: Lab, user: User, tmp_path: Path) -> None:
     key = make_key(tmp_path / "stranger")
     path = three.write_inventory(user.folder / "key.yaml", more={SICK: {"ansible_ssh_private_key_file": str(key)}})
-    code, found = named(user, "-i", str(path), "--only", "SSH")
-    assert_said(found, (("connection", "fail", "refused"),))
-    assert code == 1
+    assert_said(named(user, "-i", str(path), "--only", "SSH"), ("connection", "fail", (SICK,), "refused"))
 
 
 def test_a_host_that_is_full_of_newcomers_is_named(three: Lab, user: User) -> None:
@@ -294,32 +234,13 @@ def test_a_host_that_is_full_of_newcomers_is_named(three: Lab, user: User) -> No
     assert named(user, "--only", "SSH") == (0, [])
     with socket.create_connection((three.host(CROWDED).address, 22)) as newcomer:
         assert newcomer.recv(4) == b"SSH-"
-        code, found = named(user, "--only", "SSH")
-    assert [(one[0], one[1], one[2]) for one in found] == [("connection", "fail", (CROWDED,))]
-    assert code == 1
+        told = named(user, "--only", "SSH")
+    assert_said(told, ("connection", "fail", (CROWDED,), ""))
     wait_until("it lets us in", lambda: named(user, "--only", "SSH") == (0, []), timeout=60)
-
-
-def test_processes_that_a_run_has_left_are_named(three: Lab, user: User) -> None:
-    user.write("leaves.py", LEAVES)
-    assert named(user, "--only", "leftovers") == (0, [])
-    host = three.host(SICK)
-    with nothing_left(three):
-        path = three.write_inventory(user.folder / "one.yaml", hosts=[SICK])
-        (run,) = user.run("run", "-i", str(path), "--detach", "leaves.py").lines
-        user.hear(run, "started")
-        seen = [one for one in host.leftovers(run) if "supervisor" in one.cmdline]
-        kill_and_wait([process for process in (ProcessId.of(one.pid) for one in seen) if process])
-        code, found = named(user, "--only", "leftovers")
-        user.run("stop", run)
-    assert_said(found, (("leftovers", "warn", f"run {run} has left "),))
-    assert code == 0
 
 
 def test_a_host_key_that_has_changed_is_named(three: Lab, user: User) -> None:
     """The last of this file: the host has another key from now on."""
     host = three.host(SICK)
     host.new_host_key()
-    code, found = named(user, "--only", "SSH")
-    assert_said(found, (("host-keys", "fail", "key"),))
-    assert code == 1
+    assert_said(named(user, "--only", "SSH"), ("host-keys", "fail", (SICK,), "key"))

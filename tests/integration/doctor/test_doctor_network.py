@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.doctor_cli import named
+from tests.integration.doctor_cli import SICK, Fault, assert_fault, assert_mended, assert_said, named, named_in
 from tests.lab.system import command, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
     from tests.integration.cli import User
     from tests.lab import Lab
     from tests.lab.host import LabHost
 
 pytestmark = pytest.mark.lab
-FIRST, SICK = "gpu00", "gpu01"
+FIRST = "gpu00"
 HELLO = """
 import socket, sys
 with socket.create_server(("", int(sys.argv[1]))) as server:
@@ -46,27 +44,25 @@ def black_hole(lab: Lab) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def jumbo_frames(lab: Lab) -> Iterator[None]:
+def jumbo_frames(host: LabHost) -> Iterator[None]:
     """A larger MTU on one host: TCP agrees on the smaller of both, nothing vanishes."""
-    host = lab.host(SICK)
     command("ip", "-n", host.namespace, "link", "set", "eth0", "mtu", "9000")
     yield
     command("ip", "-n", host.namespace, "link", "set", "eth0", "mtu", "1500")
 
 
 @contextlib.contextmanager
-def loss(lab: Lab) -> Iterator[None]:
+def loss(host: LabHost) -> Iterator[None]:
     """Every tenth packet each way, those that open a connection too."""
     tenth = ("-m", "statistic", "--mode", "nth", "--every", "10", "--packet", "5", "-j", "DROP")
     for chain in ("INPUT", "OUTPUT"):
-        command("ip", "netns", "exec", lab.host(SICK).namespace, "iptables", "-w", "-A", chain, *tenth)
+        command("ip", "netns", "exec", host.namespace, "iptables", "-w", "-A", chain, *tenth)
     yield
-    lab.host(SICK).heal()
+    host.heal()
 
 
 @contextlib.contextmanager
-def dead_second_address(lab: Lab) -> Iterator[None]:
-    host = lab.host(SICK)
+def dead_second_address(host: LabHost) -> Iterator[None]:
     kept = host.read("/etc/hosts")
     host.write("/etc/hosts", f"{kept}fd00::dead gpu00\n", user="root")
     yield
@@ -74,24 +70,23 @@ def dead_second_address(lab: Lab) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loopback_name(lab: Lab) -> Iterator[None]:
+def loopback_name(host: LabHost) -> Iterator[None]:
     """The first host's: a torchrun by hand is given its name or address."""
-    lab.host(FIRST).name_is_loopback()
+    host.name_is_loopback()
     yield
-    lab.host(FIRST).mend_names()
+    host.mend_names()
 
 
 @contextlib.contextmanager
-def first_hosts_name(lab: Lab) -> Iterator[None]:
-    lab.host(SICK).run(["hostname", FIRST], user="root")
+def first_hosts_name(host: LabHost) -> Iterator[None]:
+    host.run(["hostname", FIRST], user="root")
     yield
-    lab.host(SICK).run(["hostname", SICK], user="root")
+    host.run(["hostname", SICK], user="root")
 
 
 @contextlib.contextmanager
-def name_on_another_card(lab: Lab) -> Iterator[None]:
+def name_on_another_card(host: LabHost) -> Iterator[None]:
     """The host's own name is the address of a cable between two containers."""
-    host = lab.host(SICK)
     command("ip", "-n", host.namespace, "link", "add", "veth7", "type", "veth", "peer", "name", "veth8")
     command("ip", "-n", host.namespace, "addr", "add", "172.30.0.1/16", "dev", "veth7")
     for card in ("veth7", "veth8"):
@@ -117,9 +112,8 @@ def listening(host: LabHost, port: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def another_answers(lab: Lab) -> Iterator[None]:
+def another_answers(host: LabHost) -> Iterator[None]:
     """What comes to clusterddp_ports is led to another program, as a container's port mapping does."""
-    host = lab.host(SICK)
     table = ("ip", "netns", "exec", host.namespace, "iptables", "-w", "-t", "nat")
     with listening(host, 39999):
         rule = ("-A", "PREROUTING", "-p", "tcp", "--dport", "29400:29499", "-j", "REDIRECT", "--to-ports", "39999")
@@ -128,22 +122,18 @@ def another_answers(lab: Lab) -> Iterator[None]:
         command(*table, "-F")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """How it is put in, which checks are asked, and what they say of the sick host (message: words in it)."""
-
-    inject: Callable[[Lab], AbstractContextManager[None]]
-    said: tuple[tuple[str, str, str], ...]
-    only: str = "Network"
-    host: str = SICK
-
-
 FAULTS = [
-    Fault(inject=black_hole, said=(("black-hole", "fail", "small packets pass, large ones vanish"),)),
-    Fault(inject=jumbo_frames, said=(("mtu-equal", "warn", "eth0 has an MTU of 9000, most have 1500"),)),
-    Fault(inject=loss, said=(("loss", "warn", "TCP segments to and from gpu00, gpu02 had to be sent again"),)),
+    Fault(
+        inject=jumbo_frames, only="Network", said=(("mtu-equal", "warn", "eth0 has an MTU of 9000, most have 1500"),)
+    ),
+    Fault(
+        inject=loss,
+        only="Network",
+        said=(("loss", "warn", "TCP segments to and from gpu00, gpu02 had to be sent again"),),
+    ),
     Fault(
         inject=dead_second_address,
+        only="Network",
         said=(("name-addresses", "warn", "gpu00 → fd00::dead (on none of its cards)"),),
     ),
     Fault(
@@ -157,9 +147,12 @@ FAULTS = [
         only="host-election",
         said=(("host-election", "warn", f"takes itself for {FIRST} and "),),
     ),
-    Fault(inject=name_on_another_card, said=(("card-choice", "warn", "gloo by itself would take veth7"),)),
+    Fault(
+        inject=name_on_another_card, only="Network", said=(("card-choice", "warn", "gloo by itself would take veth7"),)
+    ),
     Fault(
         inject=another_answers,
+        only="Network",
         said=(("ports", "fail", "on 29400-29499: another machine or program answers there"),),
     ),
 ]
@@ -167,18 +160,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.inject.__name__)
 def test_a_fault_is_named_with_its_host(three: Lab, user: User, fault: Fault) -> None:
-    with fault.inject(three):
-        code, found = named(user, "--only", fault.only)
-    assert [one[:2] for one in found] == [one[:2] for one in fault.said], found
-    for (_, _, hosts, message), (_, _, words) in zip(found, fault.said, strict=True):
-        assert hosts == (fault.host,)
-        assert words in message
-    assert code == int(any(verdict == "fail" for _, verdict, _ in fault.said))
-
-
-def test_once_the_faults_are_gone_nothing_is_named(three: Lab, user: User) -> None:
-    assert three.hosts
-    assert named(user, "--only", ",".join({fault.only for fault in FAULTS})) == (0, [])
+    assert_fault(three, user, fault)
 
 
 def test_a_port_that_another_program_has_is_passed_over(three: Lab, user: User) -> None:
@@ -186,20 +168,13 @@ def test_a_port_that_another_program_has_is_passed_over(three: Lab, user: User) 
         assert named(user, "--only", "Network") == (0, [])
 
 
-def test_trouble_is_drawn(three: Lab, user: User) -> None:
-    with black_hole(three):
-        rows = [line.split() for line in user.run("doctor", "--only", "black-hole").lines]
-    head = rows.index(["from", *(host.name for host in three.hosts)])
-    first, sick, last = rows[head + 1 : head + 4]
-    assert first[:3] == [FIRST, "X", "black_hole"]
-    assert sick == [SICK, "black_hole", "X", "black", "hole"]
-    assert (last[0], last[2:]) == ("gpu02", ["black_hole", "X"])
-
-
-def test_every_two_hosts_are_told(three: Lab, user: User) -> None:
+def test_a_black_hole_is_named_with_its_host_told_of_every_two_hosts_and_drawn(three: Lab, user: User) -> None:
     names = [host.name for host in three.hosts]
     with black_hole(three):
-        pairs = user.run("doctor", "--json", "--only", "network").json["pairs"]
+        told = user.run("doctor", "--json", "--only", "Network")
+        rows = [line.split() for line in user.run("doctor", "--only", "black-hole").lines]
+    assert_said(named_in(told), ("black-hole", "fail", (SICK,), "small packets pass, large ones vanish"))
+    pairs = told.json["pairs"]
     assert [(one["source"], one["target"]) for one in pairs] == [(a, b) for a in names for b in names if a != b]
     for one in pairs:
         sick = SICK in (one["source"], one["target"])
@@ -207,3 +182,12 @@ def test_every_two_hosts_are_told(three: Lab, user: User) -> None:
             ("fail", "black hole", False) if sick else ("pass", "ok", True)
         )
         assert one["rtt_ms"] < 1000
+    head = rows.index(["from", *names])
+    first, sick_row, last = rows[head + 1 : head + 4]
+    assert first[:3] == [FIRST, "X", "black_hole"]
+    assert sick_row == [SICK, "black_hole", "X", "black", "hole"]
+    assert (last[0], last[2:]) == ("gpu02", ["black_hole", "X"])
+
+
+def test_once_the_faults_are_gone_nothing_is_named(three: Lab, user: User) -> None:
+    assert_mended(three, user, *FAULTS)
