@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # one of pytest-xdist's processes
         order.longest_first(items)
     for item in items:
-        if any(name in {"lab", "make_lab"} or "slurm" in name for name in getattr(item, "fixturenames", ())):
+        if any(name in {"lab", "make_lab", "three"} or "slurm" in name for name in getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.lab)
 
 

@@ -14,7 +14,7 @@ import pytest
 from clusterddp.errors import AuthenticationError, UnreachableError
 from clusterddp.hosts.ssh import Connector
 from clusterddp.hosts.ssh.connector import MAX_ATTEMPTS
-from tests.integration.cli import User, user_of
+from tests.integration.cli import User, nothing_left, user_of
 from tests.integration.throwaway_sshd import host_entry, make_key
 from tests.lab.faults import children
 from tests.lab.system import wait_until
@@ -38,16 +38,28 @@ def lock(key: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", RIGHT, "-f", str(key)], check=True, capture_output=True, timeout=60)
 
 
-def locked(lab: Lab, folder: Path) -> User:
-    """A user of the lab whose key has the passphrase."""
-    lock(lab.folder / "id_ed25519")
-    return user_of(lab, folder, {"a.txt": "text\n"})
+def locked(lab: Lab) -> Path:
+    """The key of the lab's operator, which has the passphrase from now on."""
+    key = lab.folder / "id_ed25519"
+    lock(key)
+    return key
 
 
-@pytest.mark.parametrize("behind", [False, True], ids=["direct", "behind a jump host"])
-def test_one_key_is_asked_for_once_for_all_hosts(make_lab: MakeLab, tmp_path: Path, behind: bool) -> None:  # noqa: FBT001
-    lab = make_lab(3, bastion=behind)
-    user = locked(lab, tmp_path)
+@pytest.fixture(scope="module")
+def key(three: Lab) -> Path:
+    return locked(three)
+
+
+@pytest.fixture
+def user(three: Lab, key: Path, tmp_path: Path) -> Iterator[User]:
+    """Somebody whose key of three hosts has the passphrase."""
+    assert key.exists()
+    with nothing_left(three):
+        yield user_of(three, tmp_path, {"a.txt": "text\n"})
+
+
+def assert_asked_once(user: User, lab: Lab) -> None:
+    """One question is asked for a command on all hosts, and it runs on each of them."""
     with user.start("exec", "hostname", terminal=True) as live:
         live.wait_for(f"{ASKED}{lab.folder}/id_ed25519: ")
         live.key(f"{RIGHT}\n")
@@ -58,8 +70,17 @@ def test_one_key_is_asked_for_once_for_all_hosts(make_lab: MakeLab, tmp_path: Pa
     assert RIGHT not in done.out
 
 
-def test_a_wrong_passphrase_is_said_and_may_be_typed_again(make_lab: MakeLab, tmp_path: Path) -> None:
-    user = locked(make_lab(3), tmp_path)
+def test_one_key_is_asked_for_once_for_all_hosts(three: Lab, user: User) -> None:
+    assert_asked_once(user, three)
+
+
+def test_one_key_is_asked_for_once_behind_a_jump_host(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(3, bastion=True)
+    locked(lab)
+    assert_asked_once(user_of(lab, tmp_path, {}), lab)
+
+
+def test_a_wrong_passphrase_is_said_and_may_be_typed_again(user: User) -> None:
     with user.start("sync", terminal=True) as live:
         live.wait_for(ASKED)
         live.key("wrong\n")
@@ -70,15 +91,12 @@ def test_a_wrong_passphrase_is_said_and_may_be_typed_again(make_lab: MakeLab, tm
     assert "(attempt 2 of 3)" in done.out
 
 
-def test_three_wrong_passphrases_end_the_command_with_one_line(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(3)
-    user = locked(lab, tmp_path)
+def test_three_wrong_passphrases_end_the_command_with_one_line(user: User, key: Path) -> None:
     with user.start("exec", "true", terminal=True) as live:
         for number in range(3):
             live.wait_for(ASKED, times=number + 1)
             live.key("wrong\n")
         done = live.end()
-    key = lab.folder / "id_ed25519"
     assert (done.code, done.out.count(ASKED)) == (125, 3)
     line = f"gpu[00:02]: the passphrase given for {key} was wrong, 3 times; `ssh-add {key}` asks for it once"
     assert done.out.count(line) == 1
@@ -86,22 +104,20 @@ def test_three_wrong_passphrases_end_the_command_with_one_line(make_lab: MakeLab
 
 
 @pytest.mark.parametrize("way", ["fabric", "openssh"])
-def test_without_a_terminal_one_line_says_what_to_do(make_lab: MakeLab, tmp_path: Path, way: str) -> None:
-    lab = make_lab(2)
-    user = locked(lab, tmp_path)
-    lab.write_inventory(user.folder / "inventory.yaml", more={"all": {"clusterddp_transport": way}})
+def test_without_a_terminal_one_line_says_what_to_do(
+    three: Lab, user: User, key: Path, tmp_path: Path, way: str
+) -> None:
+    three.write_inventory(user.folder / "inventory.yaml", more={"all": {"clusterddp_transport": way}})
     done = user.run("exec", "true")
-    key = lab.folder / "id_ed25519"
     said = [line for line in done.notes if f"{key} has a passphrase" in line]
     assert done.code == 125
-    assert len(said) == (1 if way == "fabric" else 2)  # ssh's own words name each host
+    assert len(said) == (1 if way == "fabric" else 3)  # ssh's own words name each host
     assert all(f"`ssh-add {key}`" in line for line in said)
     with agent_with(key, tmp_path) as env:
         assert user.run("exec", "true", env=env).code == 0
 
 
-def test_ctrl_c_at_the_question_leaves_a_terminal_that_echoes(make_lab: MakeLab, tmp_path: Path) -> None:
-    user = locked(make_lab(2), tmp_path)
+def test_ctrl_c_at_the_question_leaves_a_terminal_that_echoes(user: User) -> None:
     for command, code in (("sync", 130), ("exec", 130)):
         with user.start(command, *(["true"] if command == "exec" else []), terminal=True) as live:
             live.wait_for(ASKED)
