@@ -89,11 +89,22 @@ def refused_in(host: LabHost) -> Iterator[None]:
     host.heal()
 
 
+def shut_ephemeral(host: LabHost, *target: str) -> None:
+    """New connections to ephemeral ports come to this target, answers to our own do not: what firewalls do."""
+    rule = ("-A", "INPUT", "-p", "tcp", "--syn", "--dport", EPHEMERAL, "-j", *target)
+    command("ip", "netns", "exec", host.namespace, "iptables", "-w", *rule)
+
+
 @contextlib.contextmanager
 def no_new_ephemeral(host: LabHost) -> Iterator[None]:
-    """New connections to ephemeral ports are dropped, answers to our own are not: what firewalls do."""
-    rule = ("-A", "INPUT", "-p", "tcp", "--syn", "--dport", EPHEMERAL, "-j", "DROP")
-    command("ip", "netns", "exec", host.namespace, "iptables", "-w", *rule)
+    shut_ephemeral(host, "DROP")
+    yield
+    host.heal()
+
+
+@contextlib.contextmanager
+def rejected_ephemeral(host: LabHost) -> Iterator[None]:
+    shut_ephemeral(host, "REJECT", "--reject-with", "icmp-host-unreachable")
     yield
     host.heal()
 
@@ -159,6 +170,11 @@ FAULTS = [
         inject=no_new_ephemeral,
         only="Network",
         said=(("network", "fail", f"gpu00 → {SICK}, gpu02 → {SICK} on ephemeral ports: no answer, a firewall drops"),),
+    ),
+    Fault(
+        inject=rejected_ephemeral,
+        only="Network",
+        said=(("network", "fail", f"gpu00 → {SICK}, gpu02 → {SICK} on ephemeral ports: no route, or a firewall"),),
     ),
     Fault(
         inject=taken_ports,

@@ -116,29 +116,6 @@ def test_the_clocks_of_the_lab_are_one_clock(lab: Lab) -> None:
     assert abs(offset) <= error + 1_000_000
 
 
-def test_a_dropped_port_range_names_the_pair_and_the_firewall(make_lab: MakeLab) -> None:
-    lab = make_lab(3)
-    lab.hosts[1].drop("29400:29499", peer=lab.hosts[0].address)
-    with opened(lab_entries(lab)) as hosts, pytest.raises(PlanError) as caught:
-        prove_network(hosts, facts_of(hosts))
-    message = str(caught.value)
-    assert (
-        f"gpu00 → gpu01 at {lab.hosts[1].address} port 29400 (clusterddp_ports): no answer, a firewall drops it"
-        in message
-    )
-    assert "gpu02" not in message
-
-
-def test_rejected_ephemeral_ports_are_named_as_such(make_lab: MakeLab) -> None:
-    lab = make_lab(2)
-    lab.hosts[0].reject("32768:60999", answer="icmp-host-unreachable")
-    with (
-        opened(lab_entries(lab)) as hosts,
-        pytest.raises(PlanError, match=r"ports outside clusterddp_ports.*: no route"),
-    ):
-        prove_network(hosts, facts_of(hosts))
-
-
 def test_the_second_network_serves_where_the_first_is_closed(make_lab: MakeLab) -> None:
     lab = make_lab(2, two_networks=True)
     with opened(lab_entries(lab)) as hosts:

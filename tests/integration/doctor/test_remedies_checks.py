@@ -47,6 +47,7 @@ class Mending:
     Attributes:
         told: The remedy.
         check: Its check.
+        said: What that says of host ``b``, after its mark.
         wrong: What the inventory says of host ``b`` first; host ``a`` has nothing of its own.
         right: What it says then.
         of_all: What it says of both.
@@ -56,6 +57,7 @@ class Mending:
 
     told: Remedy
     check: str
+    said: str
     wrong: dict[str, Any]
     right: dict[str, Any]
     of_all: dict[str, Any] = field(default_factory=dict)
@@ -82,6 +84,7 @@ MENDINGS = [
             "set them in clusterddp_env of all hosts, not in one host's rc files, ~/.nccl.conf or /etc/nccl.conf",
         ),
         check="settings-equal",
+        said="! settings-equal: b: NCCL_ALGO=Ring (unset on a)",
         wrong={"clusterddp_setup": ["export NCCL_ALGO=Ring"]},
         right={"clusterddp_setup": ["export NCCL_ALGO=Ring"]},
         of_all_then={"clusterddp_env": {"NCCL_ALGO": "Ring"}},
@@ -89,6 +92,7 @@ MENDINGS = [
     Mending(
         told=OWN_PATH,
         check="paths",
+        said="! paths: b: DATA={folder}/nope is not there, on a it is",
         wrong={"clusterddp_env": {"DATA": "{folder}/nope"}},
         right={"clusterddp_env": {"DATA": "{folder}/own"}},
         of_all={"clusterddp_env": {"DATA": "{folder}"}},
@@ -97,6 +101,7 @@ MENDINGS = [
     Mending(
         told=OWN_PATH,
         check="paths",
+        said="! paths: b: DATA={folder}/nope is not there, on a it is",
         wrong={"clusterddp_env": {"DATA": "{folder}/nope"}},
         right={"clusterddp_env": {"DATA": "{folder}/nope"}},
         of_all={"clusterddp_env": {"DATA": "{folder}"}},
@@ -108,12 +113,14 @@ MENDINGS = [
             "remove them from the login's rc files and clusterddp_setup; `run` itself drops them",
         ),
         check="login-environment",
+        said="! login-environment: b: the login or clusterddp_setup sets MASTER_ADDR",
         wrong={"clusterddp_setup": ["export MASTER_ADDR=nowhere"]},
         right={"clusterddp_setup": ["true"]},
     ),
     Mending(
         told=remedy("checks/catalog/software.py", "run the lines of clusterddp_setup in `bash -l` on the host"),
         check="setup",
+        said="✗ setup: b: setup line `cd no-such-folder` failed with status 1",
         wrong={"clusterddp_setup": ["cd no-such-folder"]},
         right={"clusterddp_setup": ["cd /"]},
         then="! bash -l <<<'cd no-such-folder' && bash -l <<<'cd /'",
@@ -121,12 +128,14 @@ MENDINGS = [
     Mending(
         told=NAME_CARD,
         check="interface",
+        said="✗ interface: b: GLOO_SOCKET_IFNAME=eno1, and it has ",
         wrong={"clusterddp_setup": ["export GLOO_SOCKET_IFNAME=eno1"]},
         right={"clusterddp_setup": ["true"]},
     ),
     Mending(
         told=NAME_CARD,
         check="interface",
+        said="✗ interface: b: GLOO_SOCKET_IFNAME=eno1, and it has ",
         wrong={"clusterddp_env": {"GLOO_SOCKET_IFNAME": "eno1"}},
         right={"clusterddp_env": {"GLOO_SOCKET_IFNAME": "lo"}},
         then="ip -br addr | grep '^lo '",
@@ -134,6 +143,7 @@ MENDINGS = [
     Mending(
         told=OWN_LINK,
         check="data-links",
+        said="✗ data-links: b: links that lead to nothing: data to {folder}/nope",
         wrong={"clusterddp_links": {"data": "{folder}/nope"}},
         right={"clusterddp_links": {"data": "{folder}/nope"}},
         then="mkdir data && touch data/x && clusterddp push -i i.yaml --limit b data/ {folder}/nope/",
@@ -141,6 +151,7 @@ MENDINGS = [
     Mending(
         told=OWN_LINK,
         check="data-links",
+        said="✗ data-links: b: links that lead to nothing: data to {folder}/nope",
         wrong={"clusterddp_links": {"data": "{folder}/nope"}},
         right={"clusterddp_links": {"data": "{folder}"}},
     ),
@@ -156,6 +167,8 @@ def test_a_check_passes_once_its_remedy_is_followed(user: User, mending: Mending
     inventory(user, mending.of_all, a={}, b=mending.wrong)
     first = type_line(user, f"clusterddp doctor -i i.yaml --only {mending.check}")
     assert mending.told.found(first.out), first.out
+    assert mending.said.replace("{folder}", str(user.folder)) in first.out
+    assert first.code == int(mending.said.startswith("✗"))
     if mending.then:
         done = type_line(user, mending.then.replace("{folder}", f"'{user.folder}'"))
         assert done.code == 0, done.err
@@ -168,14 +181,24 @@ PLAYBOOK = "python.yml does it"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "playbook"),
-    [({"ansible_python_interpreter": "/nope/python"}, True), ({"clusterddp_state": "/sys/kernel/state"}, False)],
+    ("wrong", "why", "playbook"),
+    [
+        ({"ansible_python_interpreter": "/nope/python"}, "no /nope/python on the host", True),
+        ({"clusterddp_state": "/sys/kernel/state"}, "cannot write /sys/kernel/state: ", False),
+    ],
+    ids=["python", "state"],
 )
-def test_a_playbook_is_told_for_what_it_mends_alone(user: User, wrong: dict[str, Any], playbook: bool) -> None:  # noqa: FBT001
+def test_a_playbook_is_told_for_what_it_mends_alone(
+    user: User,
+    wrong: dict[str, Any],
+    why: str,
+    playbook: bool,  # noqa: FBT001
+) -> None:
     """The one that installs Python makes no folder that can be written."""
     inventory(user, {}, a=wrong)
     done = user.run("doctor", "-i", "i.yaml", "--only", "helper")
     assert (done.code, PLAYBOOK in done.out) == (1, playbook), done.out
+    assert f"✗ helper: a: {why}" in done.out
 
 
 def test_run_drops_what_another_launcher_has_set(user: User) -> None:
@@ -224,8 +247,15 @@ OWN = remedy(
 )
 
 
-@pytest.mark.parametrize(("told", "options"), [(DISK, "size=9m"), (OWN, "size=2g,ro")], ids=["disk", "writable"])
-def test_a_folder_on_a_bad_disk_is_left_for_another(user: User, told: Remedy, options: str) -> None:
+@pytest.mark.parametrize(
+    ("told", "options", "said"),
+    [
+        (DISK, "size=9m", "✗ disk: a: workdir {folder}/disk: "),
+        (OWN, "size=2g,ro", "✗ writable: a: cannot write: workdir {folder}/disk (Read-only file system)"),
+    ],
+    ids=["disk", "writable"],
+)
+def test_a_folder_on_a_bad_disk_is_left_for_another(user: User, told: Remedy, options: str, said: str) -> None:
     if os.geteuid():
         pytest.skip("root alone mounts a disk")
     (user.folder / "disk").mkdir()
@@ -233,6 +263,7 @@ def test_a_folder_on_a_bad_disk_is_left_for_another(user: User, told: Remedy, op
     line = "clusterddp doctor -i i.yaml --only disk,writable"
     first = type_line(user, f"unshare --mount sh -c 'mount -t tmpfs -o {options} tmpfs disk && exec {line}'")
     assert told.found(first.out), first.out
+    assert said.replace("{folder}", str(user.folder)) in first.out
     inventory(user, {}, a={"clusterddp_workdir": "{folder}/own", "clusterddp_state": "{folder}/state"})
     assert named(user, "-i", "i.yaml", "--only", "disk,writable") == (0, [])
 
@@ -261,10 +292,13 @@ LIVE = remedy(
 
 def test_a_live_run_is_shown_and_ended_by_the_told_commands(user: User) -> None:
     user.write("wait.py", WAIT + "print('waits', flush=True)\nwait_for('/no/such/file')\n")
-    inventory(user, {}, a={})
+    inventory(user, {}, a={}, b={})
     run = user.run("run", "-i", "i.yaml", "--detach", "wait.py").out.strip()
     try:
         first = user.run("doctor", "-i", "i.yaml", "--only", "live-runs")
+        assert f"! live-runs: a, b: run {run} of " in first.out
+        assert first.code == 0
+        assert user.run("doctor", "-i", "i.yaml", "--only", "live-runs", "--strict").code == 1
         show, stop = LIVE.commands(first.out)
         assert run in type_line(user, show).out
         done = type_line(user, stop.replace("RUN", run))
@@ -283,6 +317,7 @@ def test_a_worker_of_a_job_by_hand_is_ended_by_the_told_command(user: User) -> N
     with subprocess.Popen(["sleep", "600"], env=env) as worker:
         try:
             first = user.run("doctor", "-i", "i.yaml", "--only", "stray-ranks")
+            assert "! stray-ranks: a: workers of a job by hand are running: rank " in first.out
             assert f"rank 3 of 4 (pid {worker.pid})" in first.out
             (command,) = STRAY.commands(first.out)
             assert type_line(user, f"{command} {worker.pid}").code == 0

@@ -201,13 +201,17 @@ OWN_WORKDIR = remedy(
 
 def test_hosts_with_one_home_have_folders_of_their_own_where_they_are_told(two: Lab, user: User) -> None:
     inventory(two, user, {"clusterddp_state": None})
-    state = OWN_STATE.found(said(user, "shared"))[0].rpartition(" ")[2].replace("NAME", "trainer")
+    found = said(user, "shared")
+    assert "! shared: gpu00, gpu01: they have one state folder" in found
+    state = OWN_STATE.found(found)[0].rpartition(" ")[2].replace("NAME", "trainer")
     inventory(two, user, {"clusterddp_state": state})
     found = said(user, "shared")
     assert OWN_WORKDIR.found(found)
+    assert "! shared: gpu00, gpu01: they have one workdir" in found
     assert "they have one state folder" not in found
     inventory(two, user, {"clusterddp_state": state, "clusterddp_workdir": "/var/tmp/work"})
     assert wrong(user, "shared") == []
+    assert two.hosts[0].run(["find", ".", "-name", ".clusterddp-*-*"]).stdout == ""  # the marks by which they are found
 
 
 OTHER_DISK = remedy(
@@ -221,7 +225,10 @@ def test_folders_on_a_slow_disk_are_put_on_another(two: Lab, user: User) -> None
     host = two.host("gpu01")
     host.slow_disk()
     try:
-        assert OTHER_DISK.found(said(user, "write-time"))
+        found = said(user, "write-time")
+        assert OTHER_DISK.found(found)
+        assert "! write-time: gpu01: a file of 4 KiB was on disk after " in found
+        assert "s in workdir /home/trainer/clusterddp" in found
         inventory(two, user, {"clusterddp_workdir": "/var/tmp/work"})
         assert wrong(user, "write-time") == []
     finally:
@@ -235,6 +242,7 @@ TWICE_GPUS = remedy("checks/catalog/machine.py", ", or give each its own cluster
 def test_a_machine_under_two_names_has_one_or_gives_each_its_own_gpus(two: Lab, user: User) -> None:
     inventory(two, user, {}, twice=["gpu01"])
     without = said(user, "same-machine")
+    assert "! same-machine: gpu01, gpu01b: they are one machine" in without
     assert TWICE in without
     assert "clusterddp_gpus" not in without  # it has none to give
     inventory(two, user, {})

@@ -285,7 +285,7 @@ def test_the_python_that_a_login_finds_is_taken_once_it_is_named(user: User) -> 
     inventory(user, {}, a={})
     said = user.run("doctor", "-i", "i.yaml", "--only", "login-python").out
     assert MEANT.found(said)
-    (found,) = re.findall(r"a login finds (\S+), a job", said)
+    (found,) = re.findall(r"! login-python: a: a login finds (\S+), a job /", said)
     inventory(user, {"clusterddp_python": found}, a={})
     assert named(user, "-i", "i.yaml", "--only", "login-python") == (0, [])
 
@@ -308,6 +308,7 @@ def test_what_a_run_has_left_is_ended_by_the_told_command(user: User) -> None:
         there = [(pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in local_processes(run)]
         kill_and_wait([one for pid, words in there if b"supervisor" in words and (one := ProcessId.of(pid))])
         first = user.run("doctor", "-i", "i.yaml", "--only", "leftovers")
+        assert f"! leftovers: a: run {run} has left " in first.out
         told = remedy("checks/catalog/machine.py", "`clusterddp stop {}`").commands(first.out)
         (command,) = [line for line in told if run in line]  # other tests have lost runs too
         type_line(user, command)
