@@ -1,6 +1,7 @@
 """The doctor on real hosts: all is well, a fault is put in and named with its host alone, taken out, all is well.
 
-Judgements over made facts: tests/unit/checks/test_engine.py.
+Judgements over made facts: tests/unit/checks/test_engine.py. Faults that a remedy mends as it is typed are named in
+test_remedies_checks.py, test_remedies_of_networks.py and ../provision/test_remedies_of_setup.py.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def dead_second_address(host: LabHost) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loopback_name(host: LabHost) -> Iterator[None]:
-    """The first host's: a torchrun by hand is given its name or address."""
+    """On the first host: a torchrun by hand is given its name or address."""
     host.name_is_loopback()
     yield
     host.mend_names()
