@@ -105,7 +105,7 @@ def test_what_is_no_wheel_is_refused_by_name(tmp_path: Path, source: str, said: 
         "git+https://x/a-1.0-py3-none-any.whl",
         "--log=/tmp/a-1.0-py3-none-any.whl",
         "http://[x/a-1.0-py3-none-any.whl",
-        "file:///home/user/.ssh/id_ed25519",
+        "file:///var/keys/id_ed25519",
     ],
 )
 def test_a_wheel_is_taken_from_a_url_of_its_own_name_alone(tmp_path: Path, url: str) -> None:
