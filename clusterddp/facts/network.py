@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError
+from clusterddp.remote.shared.names.interfaces import UNKNOWN_SPEED, is_virtual
 from clusterddp.remote.shared.probes.network_records import (
     BLACK_HOLE,
     NO_DATA,
@@ -32,18 +33,11 @@ if TYPE_CHECKING:
     HostAddresses = Facts | Addresses
     Nodes = Sequence[tuple[HostEntry, Facts]] | Sequence[tuple[HostEntry, Addresses]]
 
-UNKNOWN_SPEED = 10_000  # Mbit/s; an interface that reports no speed is a virtual machine's, mostly about so fast
 MAX_CANDIDATES = 16  # networks tried
 LOST = "lost"  # no answer, between hosts whose other connections lose packets
 # Not answered, and the listener's host had accepted the connection; had no room for it in the listener's queue; had no
 # room, or its caller's host had none, in a table of the kernel.
 SLOW, QUEUE_FULL, TABLE_FULL = "slow", "queue full", "table full"
-# Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They are only used
-# if the operator's own connection came through one, or the inventory names it.
-_VIRTUAL = (
-    "docker", "br-", "veth", "virbr", "lxc", "lxd", "podman", "cni", "flannel", "cali", "cilium", "kube", "weave",
-    "tun", "tap", "wg", "tailscale", "zt", "vxlan", "ovs",
-)  # fmt: skip
 _MEANINGS = {
     TIMEOUT: "no answer, a firewall drops it",
     LOST: "no answer, and other connections between them lose packets",
@@ -198,11 +192,6 @@ def _inventory_address(entry: HostEntry, facts: HostAddresses) -> Interface:
         "workers bind it, so an address translated by NAT cannot serve",
         remedy="give an address of the host itself",
     )
-
-
-def is_virtual(interface: str) -> bool:
-    """Whether an interface's name is typical of bridges, containers and tunnels."""
-    return interface.startswith(_VIRTUAL)
 
 
 def _reaches_others(interface: Interface) -> bool:

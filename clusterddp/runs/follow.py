@@ -71,12 +71,25 @@ class Follower:
             if view.attempt == self.run.attempt:
                 return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
+            for attempt in range(self.run.attempt + 1, view.attempt):
+                self._pass_on_missed(attempt, view)
             lost = set(view.record.lost).difference(self.run.record.lost)
             self.run = self.run.at(view).begun(lambda _line: None)
             for host in sorted(lost):
                 self.tell("lost", f"{host} is lost")
             if self.run.spools:  # empty: the attempt ended before any host began its part
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
+
+    def _pass_on_missed(self, attempt: int, view: RunView) -> None:
+        """Pass on the lines of an attempt that began and ended before this heard of it: this machine may have slept."""
+        if attempt not in view.spools:  # no host that answers began its part
+            return
+        run = self.run.at(view).of_attempt(attempt)
+        self.tell("relaunched", f"attempt {attempt} on {folded_names(list(run.spools))}")
+        selection = replace(self.selection, follow=False)
+        streams = run.tail(selection)
+        with Merge(run.selected(selection), streams, follow=False, retry=brief_backoff) as merge:
+            self._pass_on_events(merge, streams)
 
     def _pass_on_events(self, merge: Merge, streams: Streams) -> None:
         """Pass on all events until every host has ended or is given up."""

@@ -11,7 +11,7 @@ from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.model import Check, Finding, warn
 from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, lookup_of
 from clusterddp.facts.library_defaults import NCCL_VARIABLE, gloo_interfaces, nccl_interfaces
-from clusterddp.facts.network import is_virtual
+from clusterddp.remote.shared.names.interfaces import is_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

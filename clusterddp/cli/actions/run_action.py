@@ -64,7 +64,9 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
     terminal = TerminalOptions(**{name: value for name, value in given.items() if name not in DECLARED})
     run_values = {name: value for name, value in given.items() if name in DECLARED and value is not None}
     again = run_values.get("again")
-    if not terminal.join:
+    if terminal.join:
+        _refuse_beside("--join", {"inventory", "limit", "skip"}, "a run is joined as it is")
+    else:
         _refuse_contradictions(run_values, terminal)
     options = None if terminal.join or again else make_run_options(run_values, terminal, limit)
     with open_cluster(inventory, limit, starts=True) as cluster:
@@ -72,6 +74,7 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
             return _join(cluster, terminal.join, run_values.get("skip", ()))
         if options is None:
             options = cluster.options_again(str(again), prompt_function())
+            _refuse_unfollowed(terminal, on_disconnect=options.on_disconnect, array=options.array)
         else:
             _check_arguments(cluster, options)
         _warn_of_failed_up(cluster)
@@ -126,14 +129,23 @@ def _start(cluster: Cluster, options: RunOptions, terminal: TerminalOptions) -> 
 def _refuse_contradictions(run_values: Mapping[str, Any], terminal: TerminalOptions) -> None:
     """Refuse a missing script, and options that contradict each other; ``run_values``: the fields of RunOptions."""
     if run_values.get("again"):
-        _refuse_with_again()
+        shown = {name for name in click.get_current_context().params if name not in {*DECLARED, "env_file"}}
+        _refuse_beside("--again", {*shown, "again", "limit"}, "a run is repeated as it was")
         return
     if "script" not in run_values:
         raise click.MissingParameter(param_type="argument", param_hint="'SCRIPT'")
-    if terminal.detach and run_values.get("on_disconnect") == "stop":
+    _refuse_unfollowed(terminal, on_disconnect=run_values.get("on_disconnect"), array=run_values.get("array"))
+
+
+def _refuse_unfollowed(terminal: TerminalOptions, *, on_disconnect: str | None, array: object) -> None:
+    """Refuse what needs a terminal that follows the run, with ``--detach`` or an array."""
+    word = "--detach" if terminal.detach else "--array" if array else ""
+    if terminal.detach and on_disconnect == "stop":
         raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
-    if terminal.detach and terminal.bundle:
-        raise UsageError("--bundle with --detach: nothing here sees it fail", remedy="leave one out")
+    if word and terminal.bundle:
+        raise UsageError(f"--bundle with {word}: nothing here sees it fail", remedy="leave one out")
+    if word and terminal.result:
+        raise UsageError(f"--result with {word}: nothing here sees it end", remedy="leave one out")
     # CLUSTERDDP_NOTIFY is for the runs followed
     if terminal.detach and _is_typed("notify") and not option_checks.is_url(terminal.notify or ""):
         raise UsageError(
@@ -141,13 +153,13 @@ def _refuse_contradictions(run_values: Mapping[str, Any], terminal: TerminalOpti
         )
 
 
-def _refuse_with_again() -> None:
-    """Refuse options beside ``--again`` that would change the run; only how it is shown may be chosen."""
-    fixed = {*DECLARED, "env_file"} - {"again", "limit"}
-    wrong = [name for name in click.get_current_context().params if name in fixed and _is_typed(name)]
+def _refuse_beside(option: str, allowed: set[str], why: str) -> None:
+    """Refuse what is typed beside ``option`` and is not ``allowed``, instead of ignoring it."""
+    allowed = {*allowed, option.removeprefix("--")}
+    wrong = [name for name in click.get_current_context().params if name not in allowed and _is_typed(name)]
     if wrong:
         word = wrong[0].upper() if wrong[0] in {"script", "args"} else f"--{wrong[0].replace('_', '-')}"
-        raise UsageError(f"{word} beside --again: a run is repeated as it was", remedy="leave out one of the two")
+        raise UsageError(f"{word} beside {option}: {why}", remedy="leave out one of the two")
 
 
 def _is_typed(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.output import report_proofs
 from clusterddp.cli.session import open_cluster
-from clusterddp.errors import RunError
+from clusterddp.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, everything: bool, grace: float) -> int:
     """Stop the runs and print the proofs; return the exit code."""
+    if runs and everything:
+        raise UsageError("runs beside --all: all of this project are stopped", remedy="leave out one of the two")
     with open_cluster(inventory, limit) as cluster:
         return max([_stop(run, grace) for run in _find_runs(cluster, runs, everything=everything)])
 

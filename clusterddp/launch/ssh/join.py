@@ -174,7 +174,7 @@ def _try_join(
         count = record.nproc or worker_count(host.entry, facts[host.name], devices[host.name])
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
-        (node,) = with_threads([node], facts, plan.settings.env)
+        (node,) = with_threads([install.with_source(node, host, project)], facts, plan.settings.env)
         claim = ClaimRequest(spool=spool, member=len(plan.peers))
         if not ask(guide, "claim", claim, Claimed).claimed:
             raise _OthersJoinError(plan.run)
@@ -224,7 +224,8 @@ def _sync_same_code(hosts: Sequence[Host], project: Project, record: RunRecord) 
     if not record.code:  # --no-sync in a folder that no sync has filled
         folders = send_code.workdirs_as_they_are(hosts, workdir=project.workdir, name=record.workdir or "")
         return {host.name: host.workdir for host in folders}
-    tree = scan(project, None)
+    limit = (record.options or {}).get("sync_limit")
+    tree = scan(project, limit if isinstance(limit, int) else None)
     name = record.workdir or ""
     result = send_code.sync(hosts, tree, workdir=project.workdir, name=name, subfolder=project.subfolder)
     if result.digest != record.code:

@@ -4,9 +4,10 @@ import getpass
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Container, Dict, Iterator, List, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
@@ -42,6 +43,7 @@ SET_BY_SCRIPTS = frozenset(
         "REQUEUE", "SIGNAL", "WAIT",
     )
 )  # fmt: skip
+_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}  # those not named after their options
 COMMAND_TIMEOUT = 60.0  # seconds: a busy controller answers late
 
 
@@ -53,16 +55,24 @@ def slurm_command(request: Request) -> Dict[str, Any]:
     )
 
 
-def run_command(argv: List[str]) -> CommandAnswer:
-    """Run a Slurm command with standard time format and C locale; raises Refused."""
+def run_command(argv: List[str], without: Container[str] = ()) -> CommandAnswer:
+    """Run a Slurm command with standard time format and C locale, ``without`` some variables; raises Refused."""
     if argv[0] not in PROGRAMS or shutil.which(argv[0]) is None:
         raise Refused(
             "no %s on this host" % argv[0], "give the host from which jobs are submitted clusterddp_role: login"
         )
-    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS and name not in without
+    }
     environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
     result = Child(argv, env=environment, timeout=COMMAND_TIMEOUT, cwd="/").answer()
     return CommandAnswer(status=result.status, out=result.text, err=result.output)
+
+
+def variables_of(script: str) -> Set[str]:
+    """The variables by which a login's environment would override the ``#SBATCH`` lines of a script."""
+    options = re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
+    return {"SBATCH_" + _VARIABLES.get(name, name.upper().replace("-", "_")) for name in options}
 
 
 def submit(request: Request) -> Dict[str, Any]:
@@ -79,7 +89,7 @@ def submit(request: Request) -> Dict[str, Any]:
     script = next(iter(folders.values())).file("script")
     if to_submit.inside:
         return to_fields(_start_inside_job(folders[""], script, to_submit.inside))
-    answer = run_command(["sbatch", "--parsable", script, SUBMITTED])
+    answer = run_command(["sbatch", "--parsable", script, SUBMITTED], without=variables_of(to_submit.script))
     job = answer.out.strip().partition(";")[0]
     is_unknown = answer.status is None or "timed out" in answer.err
     for index, folder in folders.items():

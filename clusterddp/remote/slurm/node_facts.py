@@ -4,7 +4,7 @@ import ipaddress
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..probes.facts import gather_facts
-from ..shared.names.interfaces import InterfaceAddress
+from ..shared.names.interfaces import UNKNOWN_SPEED, InterfaceAddress, is_virtual
 from ..shared.probes.facts_records import FactsRequest, PythonQuery
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, many, maybe, record
@@ -68,7 +68,7 @@ def node_facts(job: SlurmJob, host: str, workdir: str, environment: Mapping[str,
         nproc=nproc,
         threads=max(1, cores // nproc),
         gpus=tuple(gpu.name for gpu in facts["gpus"]),
-        addresses=tuple(_usable_addresses(facts["addresses"], job.interface)),
+        addresses=tuple(usable_addresses(facts["addresses"], job.interface)),
         workdir=workdir,
     )
 
@@ -87,7 +87,11 @@ def _number_in(environment: Mapping[str, str], name: str) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def _usable_addresses(interfaces: Sequence[InterfaceAddress], interface: Optional[str]) -> List[Address]:
+def usable_addresses(interfaces: Sequence[InterfaceAddress], interface: Optional[str]) -> List[Address]:
+    """The addresses by which other nodes may reach this one: of ``interface``, if the inventory names one.
+
+    Raises Refused if that has none.
+    """
     addresses = []
     for interface_address in interfaces:
         network = ipaddress.ip_interface("%s/%d" % (interface_address.address, interface_address.prefix))
@@ -102,12 +106,12 @@ def _usable_addresses(interfaces: Sequence[InterfaceAddress], interface: Optiona
                     interface_address.address,
                     interface_address.interface,
                     str(network.network),
-                    interface_address.speed_mbit or 0,
+                    interface_address.speed_mbit or UNKNOWN_SPEED,
                 )
             )
     if not addresses and interface:
         raise Refused("it has no address on %s" % interface, "set clusterddp_interface to one that all nodes have")
-    return addresses
+    return addresses if interface else [one for one in addresses if not is_virtual(one.interface)] or addresses
 
 
 def choose_addresses(nodes: Sequence[NodeFacts], preferred: str = "") -> List[Address]:
@@ -119,6 +123,8 @@ def choose_addresses(nodes: Sequence[NodeFacts], preferred: str = "") -> List[Ad
     if len(nodes) == 1:
         return [(*nodes[0].addresses, Address("127.0.0.1", "lo", ""))[0]]
     shared = set.intersection(*({one.network for one in node.addresses} for node in nodes))
+    # With one address on two nodes, as that of a container bridge, a network connects nothing.
+    shared = {network for network in shared if len({one.address for one in _of_network(nodes, network)}) == len(nodes)}
     if not shared:
         networks = "; ".join(
             "%s: %s" % (node.host, ", ".join(a.network for a in node.addresses) or "none") for node in nodes
@@ -131,4 +137,9 @@ def choose_addresses(nodes: Sequence[NodeFacts], preferred: str = "") -> List[Ad
         return min(speeds), bool(preferred) and ipaddress.ip_address(preferred) in subnet, subnet.version == 4, network
 
     best = max(shared, key=preference)
-    return [next(one for one in node.addresses if one.network == best) for node in nodes]
+    return _of_network(nodes, best)
+
+
+def _of_network(nodes: Sequence[NodeFacts], network: str) -> List[Address]:
+    """Each node's first address in a network that all are in."""
+    return [next(one for one in node.addresses if one.network == network) for node in nodes]

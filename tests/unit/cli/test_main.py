@@ -88,6 +88,10 @@ WRONG_RUN = [
     (["--torchrun-arg", "--nnodes=2", "train.py"], "--torchrun-arg: --nnodes=2: --nnodes is set by", "leave it out"),
     (["--launcher", "pbs", "train.py"], "--launcher: 'pbs' is not one of", "slurm"),
     (["--detach", "--on-disconnect", "stop", "x.py"], "--detach with --on-disconnect stop", "no terminal to lose"),
+    (["--detach", "--result", "x.json", "x.py"], "--result with --detach: nothing here", "leave one out"),
+    (["--join", "r1", "train.py"], "SCRIPT beside --join: a run is joined as it is", "leave out one"),
+    (["--join", "r1", "--dry-run"], "--dry-run beside --join", "leave out one"),
+    (["--again", "r1", "--env", "A=1"], "--env beside --again: a run is repeated as it was", "leave out one"),
     (["-i", "none.yaml", "train.py"], "none.yaml: there is no such inventory file", "check the path"),
     (["--limit", "gpu99", "train.py"], "limit 'gpu99' selects no host", "local0"),
 ]
@@ -157,6 +161,7 @@ WRONG = [
     (["logs", "-f", "-i", "none.yaml"], 125, "none.yaml: there is no such inventory file"),
     (["status", "a", "b"], 2, "Got unexpected extra argument (b)"),
     (["runs", "a"], 2, "Got unexpected extra argument (a)"),
+    (["stop", "r1", "--all"], 2, "runs beside --all: all of this project are stopped"),
     (["stop", "--grace", "soon"], 2, "--grace: 'soon' is no duration"),
     (["hosts", "--limit", "gpu99"], 2, "limit 'gpu99' selects no host"),
     (["hosts", "-i", "none.yaml"], 2, "none.yaml: there is no such inventory file"),

@@ -50,6 +50,7 @@ class Scripted:
         self.record = RunRecord(hosts=tuple(streams))
         self.asked: list[dict[str, Any]] = []
         self.selection = Selection()
+        self.attempts: dict[int, dict[str, str]] = {}
 
     @property
     def hosts(self) -> set[str]:
@@ -77,8 +78,13 @@ class Scripted:
     def at(self, view: RunView) -> Scripted:
         later = Scripted(self.streams, self.told, view.attempt)
         later.spools = view.current | {name: "" for name in view.record.hosts if name not in view.current}
-        later.record, later.asked = view.record, self.asked
+        later.record, later.asked, later.attempts = view.record, self.asked, view.spools
         return later
+
+    def of_attempt(self, number: int) -> Scripted:
+        earlier = Scripted(self.streams, self.told, number)
+        earlier.spools, earlier.asked = self.attempts[number], self.asked
+        return earlier
 
     def begun(self, progress: Callable[[str], None]) -> Scripted:  # noqa: ARG002
         return self
@@ -190,6 +196,27 @@ def test_the_next_attempt_is_shown_from_its_beginning() -> None:
     assert (verdict.exit_code, shown) == (0, ["a\n", "a\n"])
     assert [(asked["offsets"], asked["tail"]) for asked in run.asked] == [({"0.0.out": 7}, 3), ({}, None)]
     assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2"]
+
+
+def test_attempts_that_began_and_ended_while_nobody_looked_are_shown_too() -> None:
+    """This machine slept: when it wakes, the run is two attempts further."""
+    nodes = []
+    for attempt in (2, 3):
+        told = Told(0, hosts=["gpu00"])
+        told.fields.update(attempt=attempt, spool=f"/spool/{attempt}")
+        nodes.append(told.succeeded(5).node)
+    (view,) = run_views(nodes)
+    run: Any = Scripted({"gpu00": [[line("a\n"), END], [line("b\n"), END], [line("c\n"), END]]}, [view])
+    said: list[tuple[str, str]] = []
+    shown: list[str] = []
+
+    def show(events: list[Event]) -> None:
+        shown.extend(event.body.decode() for event in events if isinstance(event, FrameArrived) and event.body)
+
+    Follower(run, Selection(follow=True), show, lambda *event: said.append(event)).follow()
+    assert shown == ["a\n", "b\n", "c\n"]
+    assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2", "/spool/3"]
+    assert said == [("relaunched", "attempt 2 on gpu00"), ("relaunched", "attempt 3 on gpu00")]
 
 
 def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:

@@ -26,6 +26,20 @@ _SIOCETHTOOL, _ETHTOOL_GSET = 0x8946, 0x1
 _SPEED_UNKNOWN = (0, 0xFFFF, 0xFFFFFFFF)
 
 
+UNKNOWN_SPEED = 10_000  # Mbit/s; an interface that reports no speed is a virtual machine's, mostly about so fast
+# Bridges of containers and virtual machines, overlays, tunnels: slow, or the same on every machine. They are only used
+# if the operator's own connection came through one, or the inventory names it.
+_VIRTUAL = (
+    "docker", "br-", "veth", "virbr", "lxc", "lxd", "podman", "cni", "flannel", "cali", "cilium", "kube", "weave",
+    "tun", "tap", "wg", "tailscale", "zt", "vxlan", "ovs",
+)  # fmt: skip
+
+
+def is_virtual(interface: str) -> bool:
+    """Whether an interface's name is typical of bridges, containers and tunnels."""
+    return interface.startswith(_VIRTUAL)
+
+
 class InterfaceAddress(NamedTuple):
     """An address of this host, and what its interface is."""
 

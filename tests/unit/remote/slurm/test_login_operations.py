@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.slurm.login_operations import run_command
+from clusterddp.remote.slurm.login_operations import run_command, variables_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +17,11 @@ TELLS = """#!/usr/bin/env python3
 import json, os
 print(json.dumps(dict(os.environ)))
 """
+
+
+def test_what_a_script_sets_is_no_variables_to_change() -> None:
+    script = "#!/bin/sh\n#SBATCH --time=240\n#SBATCH --gpus-per-node=2\n#SBATCH --mem 4G\necho '#SBATCH --qos=x'\n"
+    assert variables_of(script) == {"SBATCH_TIMELIMIT", "SBATCH_GPUS_PER_NODE", "SBATCH_MEM_PER_NODE"}
 
 
 @pytest.mark.parametrize(

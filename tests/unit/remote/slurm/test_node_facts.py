@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from clusterddp.remote.shared.names.interfaces import InterfaceAddress
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import read_record, to_fields
-from clusterddp.remote.slurm.node_facts import Address, NodeFacts, choose_addresses, worker_count
+from clusterddp.remote.slurm.node_facts import Address, NodeFacts, choose_addresses, usable_addresses, worker_count
 from clusterddp.remote.system.bootstrap import Refused
 
 
@@ -37,6 +38,25 @@ def test_the_fastest_network_that_holds_all_nodes_is_taken() -> None:
     assert [one.address for one in choose_addresses(both)] == ["10.1.0.1", "10.1.0.2"]
     one_without = [both[0], node("c", ethernet(3))]
     assert [one.address for one in choose_addresses(one_without)] == ["10.0.0.1", "10.0.0.3"]
+
+
+def test_a_network_in_which_two_nodes_have_one_address_connects_nothing() -> None:
+    bridge = Address("172.17.0.1", "docker0", "172.17.0.0/16", 100_000)
+    nodes = [node(name, bridge, ethernet(place)) for place, name in enumerate("ab", 1)]
+    assert [one.interface for one in choose_addresses(nodes)] == ["eth0", "eth0"]
+    with pytest.raises(Refused, match="no network holds all nodes"):
+        choose_addresses([node("a", bridge), node("b", bridge)])
+
+
+def interface(name: str, address: str, speed: int | None = None) -> InterfaceAddress:
+    return InterfaceAddress(name, 1500, True, speed, address, 4, 16)
+
+
+def test_bridges_and_tunnels_count_only_if_they_are_named_or_all_there_is() -> None:
+    bridge, card = interface("docker0", "172.17.0.1", 10_000), interface("eth0", "10.0.0.1")
+    assert [(one.interface, one.speed) for one in usable_addresses([bridge, card], None)] == [("eth0", 10_000)]
+    assert [one.interface for one in usable_addresses([bridge, card], "docker0")] == ["docker0"]
+    assert [one.interface for one in usable_addresses([interface("wg0", "10.9.0.1")], None)] == ["wg0"]
 
 
 def test_among_equals_it_is_the_one_that_slurm_itself_uses() -> None:
