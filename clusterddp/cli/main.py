@@ -278,8 +278,8 @@ def _report_bug(error: Exception, words: list[str]) -> None:
 def _exits_with_script_code(words: list[str]) -> bool:
     """Whether the exit code is the script's: for ``run`` and ``logs --follow``."""
     command = _command_in(words)
-    # -f, also among other short flags without a value (-t, -v), as in -tf
-    follows = any(word == "--follow" or re.fullmatch("-[tv]*f[tv]*", word) for word in words)
+    # -f, also behind other short flags without a value (-t, -v), and before any, as in -tf and -fn5
+    follows = any(word == "--follow" or re.match("-[tv]*f", word) for word in words)
     return command == "run" or (command == "logs" and follows)
 
 

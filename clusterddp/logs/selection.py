@@ -35,13 +35,19 @@ def moment(value: Any, now_ns: int) -> int:
     """Return ns since the epoch for a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    text = str(value).strip()
+    try:
+        found = _moment(str(value).strip(), now_ns)
+    except (ValueError, OverflowError, OSError):
+        found = -1
+    if not 0 <= found < 1 << 63:  # before 1970, or too large for a host
+        raise UsageError(f"{shown(value)} is no time", remedy="write 10m (ago) or 2026-01-31T12:00")
+    return found
+
+
+def _moment(text: str, now_ns: int) -> int:
     with contextlib.suppress(UsageError):
         return now_ns - int(parse_duration(text) * 1e9)
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1e9)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{shown(value)} is no time", remedy="write 10m (ago) or 2026-01-31T12:00") from None
+    return int(datetime.fromisoformat(text).timestamp() * 1e9)
 
 
 def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selection:
