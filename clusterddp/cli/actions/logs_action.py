@@ -73,8 +73,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **options: A
 def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: LogsOptions) -> int:
     """Show or save the lines that the options choose; return the exit code."""
     rank, world = given.rank, found.record.world_size or 0
-    fixed_size = world and found.record.min_nodes is None  # others grow when hosts join
-    if rank and fixed_size and min(rank) >= world:
+    if rank and min(rank) >= world:
         raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
     attempts = select_attempts(found, given.attempt, follow=selection.follow)
     if given.host:
