@@ -99,7 +99,7 @@ class HostsError(ClusterddpError):
 
 
 def one_error(errors: Sequence[ClusterddpError]) -> ClusterddpError:
-    """Return the error to raise for these: the only one itself, or a HostsError."""
+    """Return the error itself if there is one, or a HostsError that combines several."""
     return errors[0] if len(errors) == 1 else HostsError(errors)
 
 

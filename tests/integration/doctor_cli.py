@@ -36,10 +36,10 @@ class Fault:
     """A fault of a lab host.
 
     Attributes:
-        inject: Puts it in, and takes it out again.
-        only: Which checks are asked.
-        said: What they say of the host: check, verdict, words of the message.
-        host: The host.
+        inject: A context manager that causes the fault on a host and removes it at the end.
+        only: The checks to run, as for `doctor --only`.
+        said: What they report of the host: check, verdict, words of the message.
+        host: The host that has the fault.
     """
 
     inject: Callable[[LabHost], AbstractContextManager[None]]
@@ -49,12 +49,12 @@ class Fault:
 
     @property
     def named(self) -> list[Named]:
-        """What the doctor says of it, with its host."""
+        """The findings that `doctor` prints for this fault: check, verdict, hosts, words of the message."""
         return [(check, verdict, (self.host,), words) for check, verdict, words in self.said]
 
 
 def assert_said(told: tuple[int, list[Named]], *said: Named) -> None:
-    """The doctor has named this alone in this order, with these words in its messages; a failure has exit code 1."""
+    """Assert that `doctor` printed exactly these findings, in this order, and exited with 1 if one of them failed."""
     code, found = told
     assert [one[:3] for one in found] == [one[:3] for one in said], found
     for (*_, message), (*_, words) in zip(found, said, strict=True):
@@ -63,7 +63,7 @@ def assert_said(told: tuple[int, list[Named]], *said: Named) -> None:
 
 
 def assert_fault(lab: Lab, user: User, *faults: Fault) -> None:
-    """These faults, put in together and given in the order of their checks, are all that is named, with their hosts."""
+    """Inject all faults, given in the order of their checks; assert that `doctor` reports exactly these."""
     with contextlib.ExitStack() as stack:
         for fault in faults:
             stack.enter_context(fault.inject(lab.host(fault.host)))
@@ -71,9 +71,8 @@ def assert_fault(lab: Lab, user: User, *faults: Fault) -> None:
     assert_said(told, *(one for fault in faults for one in fault.named))
 
 
-def assert_mended(lab: Lab, user: User, *faults: Fault) -> None:
-    """With all faults taken out, their checks find nothing."""
-    assert lab.hosts
+def assert_mended(user: User, *faults: Fault) -> None:
+    """Assert that the checks of these faults, which have been removed, report nothing."""
     assert named(user, "--only", _checks(*faults)) == (0, [])
 
 

@@ -330,7 +330,7 @@ def _wait_for_end(cluster: Site, run: str, deadline: float, *, collected: bool) 
 
 
 def _never_began(login: LoginHost, number: str) -> bool:
-    """Whether Slurm says that a job has ended, or is forgotten, and never had a node."""
+    """Whether a job ended without a node ever allocated to it; so does one that Slurm no longer lists."""
     deadline = time.monotonic() + REASON_TIMEOUT
     try:
         while (job := login.jobs([number]).get(number)) and not meaning(job.state).over:

@@ -223,8 +223,9 @@ def test_several_faults_at_once_are_all_named(three: Lab, user: User) -> None:
     assert_fault(three, user, *TOGETHER)
 
 
-def test_once_the_faults_are_gone_nothing_is_named(three: Lab, user: User) -> None:
-    assert_mended(three, user, *FAULTS, *TOGETHER)
+@pytest.mark.usefixtures("three")
+def test_once_the_faults_are_gone_nothing_is_named(user: User) -> None:
+    assert_mended(user, *FAULTS, *TOGETHER)
 
 
 # (what the inventory says of the sick host, the check, words of its message)

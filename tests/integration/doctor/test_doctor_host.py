@@ -178,8 +178,9 @@ def test_a_dead_file_server_is_named_and_what_it_holds_holds_no_helper(three: La
     assert_said(told, *HUNG_MOUNT.named)
 
 
-def test_once_the_faults_are_gone_nothing_is_named(three: Lab, user: User) -> None:
-    assert_mended(three, user, *FAULTS, *TOGETHER, HUNG_MOUNT)
+@pytest.mark.usefixtures("three")
+def test_once_the_faults_are_gone_nothing_is_named(user: User) -> None:
+    assert_mended(user, *FAULTS, *TOGETHER, HUNG_MOUNT)
 
 
 def test_code_that_somebody_changed_on_a_host_is_named_until_a_run_has_put_it_right(three: Lab, user: User) -> None:

@@ -189,5 +189,6 @@ def test_a_black_hole_is_named_with_its_host_told_of_every_two_hosts_and_drawn(t
     assert (last[0], last[2:]) == ("gpu02", ["black_hole", "X"])
 
 
-def test_once_the_faults_are_gone_nothing_is_named(three: Lab, user: User) -> None:
-    assert_mended(three, user, *FAULTS)
+@pytest.mark.usefixtures("three")
+def test_once_the_faults_are_gone_nothing_is_named(user: User) -> None:
+    assert_mended(user, *FAULTS)

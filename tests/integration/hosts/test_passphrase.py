@@ -39,7 +39,7 @@ def lock(key: Path) -> None:
 
 
 def locked(lab: Lab) -> Path:
-    """The key of the lab's operator, which has the passphrase from now on."""
+    """Encrypt the SSH key of the lab's operator with the passphrase, and return its path."""
     key = lab.folder / "id_ed25519"
     lock(key)
     return key
@@ -52,7 +52,7 @@ def key(three: Lab) -> Path:
 
 @pytest.fixture
 def user(three: Lab, key: Path, tmp_path: Path) -> Iterator[User]:
-    """Somebody whose key of three hosts has the passphrase."""
+    """A user whose SSH key for the three hosts is encrypted with the passphrase."""
     assert key.exists()
     with nothing_left(three):
         yield user_of(three, tmp_path, {"a.txt": "text\n"})

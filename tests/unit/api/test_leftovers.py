@@ -36,7 +36,7 @@ def test_a_host_that_cannot_tell_what_is_left_there_is_not_taken_for_an_empty_on
 def test_a_run_that_is_over_but_goes_on_at_a_host_is_stopped_with_the_live_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One host's verdict, be it a lie, does not let the others' processes stay."""
+    """A verdict from one host, even a false one, does not keep `down` from stopping the processes on the others."""
     first, cut_off = made("r1", project="p1")
     over = seen(holding(first, kept(first.stopped(9, "by another command"), missing=("gpu01",))), cut_off)
     assert [view.live for view in over] == [False]

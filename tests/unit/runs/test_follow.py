@@ -122,13 +122,15 @@ def succeeded(*hosts: int, silent: tuple[str, ...] = ()) -> RunView:
     return view
 
 
-def followed(run: Scripted, **selection: Any) -> tuple[Any, list[str]]:
+def followed(run: Scripted, said: list[tuple[str, str]] | None = None, **selection: Any) -> tuple[Any, list[str]]:
+    """The verdict and the lines shown of a run that is followed to its end; its notices are added to ``said``."""
     shown: list[str] = []
 
     def show(events: list[Event]) -> None:
         shown.extend(event.body.decode() for event in events if isinstance(event, FrameArrived) and event.body)
 
-    verdict = Follower(run, Selection(follow=True, **selection), show).follow()  # type: ignore[arg-type]
+    tell = (lambda *event: said.append(event)) if said is not None else (lambda *_: None)
+    verdict = Follower(run, Selection(follow=True, **selection), show, tell).follow()  # type: ignore[arg-type]
     return verdict, shown
 
 
@@ -208,12 +210,7 @@ def test_attempts_that_began_and_ended_while_nobody_looked_are_shown_too() -> No
     (view,) = run_views(nodes)
     run: Any = Scripted({"gpu00": [[line("a\n"), END], [line("b\n"), END], [line("c\n"), END]]}, [view])
     said: list[tuple[str, str]] = []
-    shown: list[str] = []
-
-    def show(events: list[Event]) -> None:
-        shown.extend(event.body.decode() for event in events if isinstance(event, FrameArrived) and event.body)
-
-    Follower(run, Selection(follow=True), show, lambda *event: said.append(event)).follow()
+    _, shown = followed(run, said)
     assert shown == ["a\n", "b\n", "c\n"]
     assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2", "/spool/3"]
     assert said == [("relaunched", "attempt 2 on gpu00"), ("relaunched", "attempt 3 on gpu00")]

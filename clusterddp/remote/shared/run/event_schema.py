@@ -47,7 +47,7 @@ class NodeEvent(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Of a worker's event: what names its files."""
+        """The key of the worker that the event is about: its files begin with it."""
         return worker_key(self.start, self.local_rank)
 
 

@@ -18,7 +18,7 @@ class DamagedError(ValueError):
 
 
 def is_shown_path(text: str) -> bool:
-    """Whether a text is an absolute path, without letters that a terminal obeys."""
+    """Whether a text is an absolute path of printable characters, so that no escape sequence reaches a terminal."""
     return text.startswith("/") and text.isprintable()
 
 
@@ -64,11 +64,11 @@ class Fields:
         return self.text(name) if self.given(name) else None
 
     def shown_path(self, name: str) -> str:
-        """Read an absolute path that a terminal can show."""
+        """Read an absolute path of printable characters."""
         return self.check(name, is_shown_path, "an absolute path")
 
     def maybe_path(self, name: str) -> Optional[str]:
-        """Read an absolute path that a terminal can show, or None."""
+        """Read an absolute path of printable characters, or None."""
         return None if self.maybe_text(name) is None else self.shown_path(name)
 
     def filename(self, name: str) -> str:
