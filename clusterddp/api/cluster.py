@@ -25,6 +25,7 @@ from clusterddp.launch.options import RunOptions, option_values, run_options
 from clusterddp.launch.options.keywords import DOCTOR_READERS, EXEC_READERS
 from clusterddp.launch.options.option_values import read
 from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.runs.background import renew_until
 from clusterddp.runs.run_on_hosts import BRIEF, Wanted
 from clusterddp.text.units import duration, ranks
 
@@ -145,7 +146,7 @@ class Cluster(ClusterHosts):
             UsageError: An option is unknown, or its value is invalid; names it.
             ClusterddpError: The run could not be started; nothing is left running on hosts that answer.
         """
-        return self.start(run_options(script, args, options))
+        return self._renewed(self.start(run_options(script, args, options)))
 
     def again(self, reference: str) -> Run:
         """Start a run of this project (id or name) once more as it was; its secrets are read from the environment now.
@@ -153,7 +154,7 @@ class Cluster(ClusterHosts):
         Raises:
             ClusterddpError: Something it needs is gone or has changed; says what.
         """
-        return self.start(self.options_again(reference))
+        return self._renewed(self.start(self.options_again(reference)))
 
     def options_again(self, reference: str, ask: Callable[[str], str] | None = None) -> RunOptions:
         """Return the options that ``again`` starts with; ``ask`` asks a person for a secret that is not set here."""
@@ -164,6 +165,12 @@ class Cluster(ClusterHosts):
     def start(self, options: RunOptions) -> Run:
         """Start a run with its options as one value."""
         return self._launcher(options.launcher).submit(self, options)
+
+    def _renewed(self, run: Run) -> Run:
+        """Return a run that was just started; one that is to end with its operator goes on until this is closed."""
+        if run.record.on_disconnect == "stop":
+            renew_until(self._closed, run)
+        return run
 
     def render(self, options: RunOptions) -> str:
         """Return what ``start`` would do, as commands or a script to submit; starts and syncs nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from clusterddp import api
@@ -50,6 +51,7 @@ class ClusterHosts:
         self.project: Project = given.get("project") or find()
         self.notify: Callable[[str], None] = given.get("notify", lambda _line: None)
         self.progress: Callable[[str], None] = given.get("progress", lambda _line: None)
+        self._closed = threading.Event()
         self.detached = False  # whether nobody is to follow the runs that are started
         self.webhook: Webhook | None = None  # receives the events of the runs that are started
         self.launched: RunOnHosts | None = None  # the run started last, from its first host's start on
@@ -67,7 +69,8 @@ class ClusterHosts:
         return f"<Cluster of {counted(len(self.inventory.hosts), 'host')} from {where}, project {self.project.root}>"
 
     def close(self) -> None:
-        """End every connection. Runs go on."""
+        """End every connection. Runs go on, but those with ``on_disconnect="stop"`` end within a minute."""
+        self._closed.set()
         self.connections.close()
 
     def _tell(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Repeat a call for each of several hosts, one thread per host, while a ``with`` block runs that follows a run.
+"""Repeat a call for each of several hosts, one thread per host, while a run is followed or its process lives.
 
 A paused terminal or another unreachable host does not delay a host's call.
 """
@@ -10,8 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UnreachableError
-from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.supervisor.start_records import RenewRequest
+from clusterddp.hosts.ask import ask
+from clusterddp.remote.shared.supervisor.start_records import Renewed, RenewRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -52,11 +52,25 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
     """
 
     def renew(host: str, _: threading.Event) -> bool:
-        with contextlib.suppress(ClusterddpError):  # unreachable; the next renewal tries again
-            run.reader(host).call("renew", to_fields(RenewRequest(run=run.id, host=host)), timeout=RENEWAL_TIMEOUT)
-        return True
+        request = RenewRequest(run=run.id, host=host)
+        try:
+            answer = ask(run.reader(host), "renew", request, Renewed, timeout=RENEWAL_TIMEOUT)
+            return answer.renewed or run.view(brief=True, quiet=True).live
+        except ClusterddpError:  # unreachable; the next renewal tries again
+            return True
 
-    return repeat_on_hosts(run.spools if run.record.on_disconnect == "stop" else (), renew, interval=RENEWAL_INTERVAL)
+    hosts = (*run.spools, *run.record.spares) if run.record.on_disconnect == "stop" else ()
+    return repeat_on_hosts(hosts, renew, interval=RENEWAL_INTERVAL)
+
+
+def renew_until(closed: threading.Event, run: Run) -> None:
+    """Renew the run's lease in the background, from its begin until ``closed`` is set or this process ends."""
+
+    def renew() -> None:
+        with contextlib.suppress(ClusterddpError), lease_renewal(run.begun(lambda _line: None)):
+            closed.wait()
+
+    threading.Thread(target=renew, name=f"lease of {run.id}", daemon=True).start()
 
 
 def join_late_hosts(

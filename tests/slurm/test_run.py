@@ -158,6 +158,33 @@ def test_a_run_waits_in_the_queue_says_why_and_can_be_stopped_there(user: User, 
     nothing_is_left(slurm)
 
 
+SLOW_SBATCH = """#!/bin/sh
+# Slurm has the job, and its number does not arrive.
+/usr/bin/sbatch "$@" >/dev/null
+touch "{home}/submitted"
+exec tail -f /dev/null
+"""
+
+
+@thorough
+def test_a_run_that_is_interrupted_while_it_is_submitted_leaves_no_job(user: User, slurm: Slurm) -> None:
+    login, submitted = slurm.controller, ["test", "-e", f"{HOME}/submitted"]
+    login.write("bin/sbatch", SLOW_SBATCH.format(home=HOME))
+    login.run(["chmod", "755", f"{HOME}/bin/sbatch"])
+    login.write(".bashrc", f"export PATH={HOME}/bin:$PATH\n")
+    try:
+        with cancelled_in_the_end(slurm), user.start("run", "--nnodes", "2", "--name", "cut", "speak.py") as live:
+            wait_until("Slurm has the job", lambda: login.run(submitted, check=False).returncode == 0)
+            live.interrupt()
+            done = live.end()
+            assert not slurm.run("squeue", "--noheader")
+    finally:
+        login.run(["rm", "-r", f"{HOME}/bin", f"{HOME}/.bashrc"])
+    assert done.code == 130, done.err
+    assert user.status("cut")["state"] == "stopped"
+    nothing_is_left(slurm)
+
+
 @thorough
 @pytest.mark.parametrize(
     ("variables", "words", "said"),

@@ -160,8 +160,10 @@ _BLANK_ENTRY = HostEntry(name="", address="")
 
 def nodes_of_run(cluster: Site, login: LoginHost, run: str) -> JobNodes | None:
     """Return the nodes of a run's job if they share no folder with the login host and can be asked; else None."""
-    entry, job = login.job_of(run)
-    return running_nodes(cluster, login, entry, login.jobs([job]).get(job)) if entry.unshared else None
+    entry = login.run(run)
+    if entry is None or entry.job is None or not entry.unshared:
+        return None
+    return running_nodes(cluster, login, entry, login.jobs([entry.job]).get(entry.job))
 
 
 def running_nodes(cluster: Site, login: LoginHost, submitted: SubmittedRun, job: QueuedJob | None) -> JobNodes | None:

@@ -83,8 +83,8 @@ class Slurm:
         run.secrets = values_for_nodes
         job = without_defaults(submission.job)
         arguments = (record.run, submission.script, job, {} if values_for_nodes else values)
-        number = login.submit(*arguments, inside=inside or None, runs=submission.runs, code=submission.code)
         site.launched = run
+        number = login.submit(*arguments, inside=inside or None, runs=submission.runs, code=submission.code)
         for entry in records:
             local_cache.record_start(site.project, entry, site.notify)
         self._refuse_never_starting(login, submission, number)

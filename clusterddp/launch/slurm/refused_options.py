@@ -35,6 +35,8 @@ def refuse_ignored(options: RunOptions, inventory: Inventory, named: Sequence[Ho
     for name, (why, remedy) in REFUSED.items():
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')}: {why}", remedy=remedy)
+    if options.array and options.on_disconnect == "stop":
+        raise UsageError("--on-disconnect stop: nobody follows the runs of an array", remedy="leave it out")
     if options.relaunch and inventory.spares:
         spare = inventory.spares[0].name
         raise UsageError(f"{spare}: a job of Slurm's has no spares", remedy="ask for more nodes: --nnodes MIN:MAX")

@@ -395,6 +395,6 @@ class Membership:
     def note_operator_contact(self, renewed: float) -> None:
         """Record when the operator who is attached to this host was last in contact (boot clock)."""
         if renewed > self.operator_seen:
-            self.operator_seen = min(renewed, boot_clock())
+            self.operator_seen = renewed
             self._send_status()
             self._unsent.add(self.member)

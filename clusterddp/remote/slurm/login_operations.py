@@ -187,10 +187,15 @@ def _describe_run(folder: JobFolder) -> SubmittedRun:
 
 
 def slurm_stop(request: Request) -> Dict[str, Any]:
-    """Order a run to stop, now and at every later start; takes an ``OrderedStop``, returns a ``StopCount``."""
+    """Order a run to stop, now and at every later start; takes an ``OrderedStop``, returns a ``StopCount``.
+
+    Where the submission was interrupted, the number of its job is unknown; Slurm may have it, and is to cancel it.
+    """
     order = request.read_args(OrderedStop)
     folder = existing_folder(request.state, order.run)
     folder.order_stop(order.reason, order.grace)
+    if folder.submitted() is None:
+        _cancel_by_comment(order.run)
     return to_fields(StopCount(spools=len(folder.spools())))
 
 

@@ -302,14 +302,14 @@ class Spool:
         """Write the run's key for run control."""
         write_private(self.path(CONTROL_KEY), key, durable=False)
 
-    def lease(self) -> Optional[float]:
-        """When the attached operator was last heard from (boot clock); None where none ever was."""
-        renewed = read_json(self.path(LEASE))
-        return float(renewed) if isinstance(renewed, (int, float)) else None
+    def lease(self) -> Optional[str]:
+        """The mark of the attached operator's last renewal, another one for each; None where there was none."""
+        mark = read_json(self.path(LEASE))
+        return mark if isinstance(mark, str) else None
 
-    def write_lease(self, now: float) -> None:
-        """Record ``now`` (boot clock) as the time when the attached operator was last heard from."""
-        write_json(self.path(LEASE), now, durable=False)
+    def renew_lease(self) -> None:
+        """Record that the attached operator is there: a mark, for under Slurm this may be another host's clock."""
+        write_json(self.path(LEASE), os.urandom(8).hex(), durable=False)
 
     def secrets(self) -> Dict[str, str]:
         """The values of the run's secrets; empty where there are none, or no worker may start any more."""

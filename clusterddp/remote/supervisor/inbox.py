@@ -9,6 +9,7 @@ from typing import Callable, Dict, Optional
 from ..control.messages import EndOrder
 from ..shared.run.spool_records import Ready
 from ..spool.layout import Spool
+from ..system.clock import boot_clock
 
 STOP_RECORD = "record of a stop"  # name of its reader in the loop
 
@@ -23,7 +24,8 @@ class Inbox:
         self.spool, self.leased = spool, leased
         self.stop: Optional[EndOrder] = None  # the order to stop
         self.ready = ready  # the commit record; None while not all nodes are ready
-        self.lease = 0.0  # boot clock time when the attached operator was last heard from; 0: never
+        self.lease = 0.0  # boot clock time when a renewal of the attached operator was first seen; 0: never
+        self._renewal: Optional[str] = None  # the mark of that renewal
 
     def readers(self, changed: Callable[[], object]) -> Dict[str, Callable[[], None]]:
         """The functions that the file thread calls at every turn, by name; each calls ``changed`` after a change."""
@@ -51,5 +53,6 @@ class Inbox:
         self.ready = self.ready or self.spool.committed()
 
     def _read_lease(self) -> None:
-        if self.leased:
-            self.lease = self.spool.lease() or self.lease
+        renewal = self.spool.lease() if self.leased else None
+        if renewal and renewal != self._renewal:
+            self._renewal, self.lease = renewal, boot_clock()

@@ -32,6 +32,7 @@ from ..shared.supervisor.start_records import (
     CommittedNode,
     Invitation,
     InviteRequest,
+    Renewed,
     RenewRequest,
     StartedNode,
     StartOrder,
@@ -266,12 +267,16 @@ def _checksums(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:
         return {info.filename: info.CRC for info in archive.infolist() if not info.filename.endswith(".pyc")}
 
 
-def renew(request: Request) -> None:
-    """Operation: renew the lease of the run and host of a ``RenewRequest``, since the attached operator is there."""
+def renew(request: Request) -> Dict[str, Any]:
+    """Operation: renew the lease of the run and host of a ``RenewRequest``, since the attached operator is there.
+
+    Returns ``Renewed`` (shared/supervisor/start_records.py).
+    """
     asked = request.read_args(RenewRequest)
-    for spool in all_spools(request.state, asked.run):
-        if spool.host == asked.host and spool.alive():
-            spool.write_lease(boot_clock())
+    live = [spool for spool in all_spools(request.state, asked.run) if spool.host == asked.host and spool.alive()]
+    for spool in live:
+        spool.renew_lease()
+    return to_fields(Renewed(renewed=bool(live)))
 
 
 def wake(spool: Spool) -> None:

@@ -13,10 +13,14 @@ from clusterddp.checks.catalog import TABLE
 from clusterddp.doctor import bench_pairs, rehearsal
 from clusterddp.errors import RunError, UsageError
 from clusterddp.facts.host import Facts
+from clusterddp.launch import make_plan
 from clusterddp.launch.options import RunOptions
 from clusterddp.logs.selection import Selection
 from clusterddp.project.project import find
+from clusterddp.remote.spool.layout import LEASE
+from clusterddp.runs import background
 from tests.integration.cli import WAIT, User, assert_nothing_left, nothing_left, wait_until_nothing_is_left
+from tests.lab.system import wait_until
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -185,6 +189,26 @@ def test_a_stopped_run_is_proved_empty_on_every_host(cluster: Cluster, lab: Lab)
     ]
     assert all(proof.found for proof in proofs)
     assert (run.status()["state"], run.status()["exit_code"]) == ("stopped", 143)
+
+
+def test_a_run_that_is_to_end_with_its_operator_goes_on_until_the_cluster_is_closed(
+    cluster: Cluster, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_plan, "LEASE_TIME", 3.0)
+    monkeypatch.setattr(background, "RENEWAL_INTERVAL", 0.5)
+    operator = Cluster(cluster.inventory, project=cluster.project)
+    run = operator.run("tells.py", ["/tmp/never"], on_disconnect="stop", grace="1s")
+    marks: set[str] = set()
+
+    def renewals() -> int:
+        marks.add(lab.hosts[0].run(["cat", f"{run.spools['gpu00']}/{LEASE}"], check=False).stdout)
+        return len(marks)
+
+    wait_until("it has outlived two leases", lambda: renewals() > 12)
+    assert run.status()["state"] == "running"
+    operator.close()
+    assert cluster.find(run.id).wait("2m").line.startswith("lease lapsed")
+    wait_until_nothing_is_left(lab.hosts, run.id)
 
 
 def test_a_wrong_script_is_an_error_before_anything_starts(cluster: Cluster) -> None:

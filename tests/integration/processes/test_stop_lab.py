@@ -81,6 +81,8 @@ def test_a_host_out_of_reach_is_named_and_stop_again_finishes(make_lab: MakeLab,
     assert proofs[1].startswith(f"{run}: gpu01: ")
     (command,) = remedy("cli/output.py", "{}: {}; `clusterddp stop {}` again finishes the work").commands(proofs[1])
     assert_nothing_left([lab.host("gpu00")], run)
+    limited = user.run("stop", "--limit", "gpu00", run)
+    assert limited.notes[-1] == "gpu01: not asked (--limit gpu00), so nothing is proved there"
     lab.host("gpu01").heal()
     again = type_line(user, f"{command} --grace 0")
     assert again.code == 0, again.err

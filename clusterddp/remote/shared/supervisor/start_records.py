@@ -84,6 +84,13 @@ class RenewRequest(NamedTuple):
 
 
 @record
+class Renewed(NamedTuple):
+    """The host's answer to a ``RenewRequest``: whether the run has a live supervisor there."""
+
+    renewed: bool = field(Fields.flag)
+
+
+@record
 class WarmAheadRequest(NamedTuple):
     """The plan of the node for which a warm server is started."""
 

@@ -52,6 +52,7 @@ def test_every_option_and_every_variable_is_heeded_or_refused() -> None:
         ({"share_gpus": True}, r"--share-gpus: Slurm gives a job its GPUs; leave it out; clusterddp_slurm_lines"),
         ({"no_doctor": True}, r"--no-doctor: no node is checked before Slurm has chosen it; leave"),
         ({"skip": "shm"}, r"--skip: no node is checked before Slurm has chosen it; "),
+        ({"array": "0-3", "on_disconnect": "stop"}, r"--on-disconnect stop: nobody follows the runs of an array"),
     ],
 )
 def test_an_option_of_the_ssh_launcher_is_refused_with_its_remedy(given: dict[str, Any], said: str) -> None:
