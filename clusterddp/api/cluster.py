@@ -25,7 +25,6 @@ from clusterddp.launch.options import RunOptions, option_values, run_options
 from clusterddp.launch.options.keywords import DOCTOR_READERS, EXEC_READERS
 from clusterddp.launch.options.option_values import read
 from clusterddp.remote.shared.run.run_settings import GRACE
-from clusterddp.runs.background import renew_until
 from clusterddp.runs.run_on_hosts import BRIEF, Wanted
 from clusterddp.text.units import duration, ranks
 
@@ -168,6 +167,8 @@ class Cluster(ClusterHosts):
 
     def _renewed(self, run: Run) -> Run:
         """Return a run that was just started; one that is to end with its operator goes on until this is closed."""
+        from clusterddp.runs.background import renew_until  # noqa: PLC0415 - only what starts runs renews leases
+
         if run.record.on_disconnect == "stop":
             renew_until(self._closed, run)
         return run
@@ -346,6 +347,10 @@ class Cluster(ClusterHosts):
     def orphans(self) -> list[cleanup.Orphans]:
         """Return the processes of this account, on the hosts that answer, of runs whose supervisor is gone."""
         return api.leftovers.orphans(self)
+
+    def unended_runs(self) -> list[RunView]:
+        """Return the runs, of any project, that go on or have left processes on the hosts that answer."""
+        return api.leftovers.unended_runs(self)
 
     def workdirs_beside(self) -> list[WorkdirBeside]:
         """Return the folders of ``run --workdir NAME`` beside this project's workdir on the hosts that answer."""

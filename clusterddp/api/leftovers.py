@@ -36,7 +36,8 @@ def down(
 ) -> tuple[dict[str, list[Proof]], list[cleanup.Cleaned]]:
     """Stop runs, and remove what is old from every host; see ``Cluster.down``."""
     hosts = _hosts_with_files(site)
-    runs = runs_to_stop(site) if views is None else views
+    ours = find_runs.owner(site.project)
+    runs = [view for view in unended_runs(site) if ours.shares_project(view)] if views is None else views
     proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
     folders_removed = named_workdirs.remove(hosts, site.project.workdir, workdirs, list(proofs))
     removed = removal.remove(hosts, environments)
@@ -93,11 +94,10 @@ def _hosts_with_files(site: Site) -> HostGroup:
     return HostGroup(launcher.hosts_with_files(site), site.connections.open)
 
 
-def runs_to_stop(site: Site) -> list[RunView]:
-    """Return this project's runs that live or have left processes."""
+def unended_runs(site: Site) -> list[RunView]:
+    """Return the runs, of any project, that go on or have left processes."""
     with_processes = {found.run for found in orphans(site)}
-    views = [view for view in find_runs.list_runs(site) if find_runs.owner(site.project).shares_project(view)]
-    return [view for view in views if view.goes_on or view.run in with_processes]
+    return [view for view in find_runs.list_runs(site) if view.goes_on or view.run in with_processes]
 
 
 def orphans(site: Site) -> list[cleanup.Orphans]:

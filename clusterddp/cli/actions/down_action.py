@@ -114,8 +114,7 @@ def _has_failed(host: Cleaned) -> bool:
 
 def _announce_runs(cluster: Cluster, *, purge: bool) -> list[RunView]:
     """Print which runs will be stopped and removed, and which go on; return the runs to stop."""
-    runs_with_processes = {orphans.run for orphans in cluster.orphans()}
-    views = [view for view in cluster.list_runs() if view.goes_on or view.run in runs_with_processes]
+    views = cluster.unended_runs()
     to_stop = [view for view in views if cluster.owner.shares_project(view)]
     for view in views:
         if view in to_stop:

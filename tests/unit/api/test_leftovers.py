@@ -42,5 +42,4 @@ def test_a_run_that_is_over_but_goes_on_at_a_host_is_stopped_with_the_live_ones(
     assert [view.live for view in over] == [False]
     monkeypatch.setattr(leftovers, "orphans", lambda _: [])
     monkeypatch.setattr(find_runs, "list_runs", lambda _: over)
-    monkeypatch.setattr(find_runs, "owner", lambda _: SimpleNamespace(shares_project=lambda _: True))
-    assert leftovers.runs_to_stop(SimpleNamespace(project=None)) == over
+    assert leftovers.unended_runs(SimpleNamespace(project=None)) == over
