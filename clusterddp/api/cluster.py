@@ -167,11 +167,9 @@ class Cluster(ClusterHosts):
 
     def _renewed(self, run: Run) -> Run:
         """Return a run that was just started; one that is to end with its operator goes on until this is closed."""
-        from clusterddp.runs.background import renew_until  # noqa: PLC0415 - only what starts runs renews leases
+        from clusterddp.runs.background import renewed_until  # noqa: PLC0415 - only what starts runs renews leases
 
-        if run.record.on_disconnect == "stop":
-            renew_until(self._closed, run)
-        return run
+        return renewed_until(self._closed, run)
 
     def render(self, options: RunOptions) -> str:
         """Return what ``start`` would do, as commands or a script to submit; starts and syncs nothing."""

@@ -140,8 +140,8 @@ def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) 
 
     with writer(renderer, progress.end) as write, RunWatch(run, report_event, silence=display.silence) as watch:
         selection = selection_for(renderer, display)
-        follower = Follower(run, selection, write, report_event, renderer.wait, watch)
-        verdict = follower.follow()
+        follower = Follower(run, selection, report_event, renderer.wait, watch)
+        verdict = follower.follow(write)
         notifier.record = follower.run.record
         return verdict
 

@@ -158,7 +158,7 @@ class _BackgroundFollower:
         self._verdict: Verdict | None = None
         self._lost: ClusterddpError | None = None
         self._reader = LineReader()
-        self._follower = Follower(run, Selection(stream="out", agent=False, follow=True), self._take_lines)
+        self._follower = Follower(run, Selection(stream="out", agent=False, follow=True))
         threading.Thread(target=self._follow, name=f"follow {run.id}", daemon=True).start()
 
     def result(self, run: str) -> ProgramResult:
@@ -167,7 +167,7 @@ class _BackgroundFollower:
 
     def _follow(self) -> None:
         try:
-            self._verdict = self._follower.follow()
+            self._verdict = self._follower.follow(self._take_lines)
         except ClusterddpError as error:  # no host reports how it ended
             self._lost = error
         finally:

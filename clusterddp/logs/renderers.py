@@ -6,15 +6,16 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from clusterddp.logs.merge import FrameArrived, Merge, StreamEnded
+from clusterddp.logs.merge import FrameArrived, StreamEnded
 from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRenderer
 from clusterddp.logs.screen import TerminalRenderer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import IO
 
     from clusterddp.logs.lines import LogLine
+    from clusterddp.logs.merge import Event
 
 
 def renderer_for(
@@ -46,10 +47,10 @@ def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
     return output.isatty() and environment.get("TERM") != "dumb"
 
 
-def lines(merge: Merge, reader: LineReader | None = None) -> Iterator[LogLine]:
-    """Yield every line of a merge, until all hosts have ended; raises ClusterddpError."""
-    reader = reader or LineReader()
-    for event in (event for batch in merge for event in batch):
+def lines(batches: Iterable[list[Event]]) -> Iterator[LogLine]:
+    """Yield every line in batches of events; raises ClusterddpError if a host's stream is given up."""
+    reader = LineReader()
+    for event in (event for batch in batches for event in batch):
         if isinstance(event, FrameArrived):
             yield from reader.feed(event.host, event.frame)
         elif isinstance(event, StreamEnded):

@@ -63,14 +63,19 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
     return repeat_on_hosts(hosts, renew, interval=RENEWAL_INTERVAL)
 
 
-def renew_until(closed: threading.Event, run: Run) -> None:
-    """Renew the run's lease in the background, from its begin until ``closed`` is set or this process ends."""
+def renewed_until(closed: threading.Event, run: Run) -> Run:
+    """Return the run; its lease, if it has one, is renewed in the background until ``closed`` is set.
+
+    Nor is it renewed once this process has ended.
+    """
 
     def renew() -> None:
         with contextlib.suppress(ClusterddpError), lease_renewal(run.begun(lambda _line: None)):
             closed.wait()
 
-    threading.Thread(target=renew, name=f"lease of {run.id}", daemon=True).start()
+    if run.record.on_disconnect == "stop":
+        threading.Thread(target=renew, name=f"lease of {run.id}", daemon=True).start()
+    return run
 
 
 def join_late_hosts(

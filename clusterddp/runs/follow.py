@@ -10,15 +10,15 @@ from clusterddp.errors import ClusterddpError
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import EndDetector, clock_time, query_view
+from clusterddp.runs.streams import Streams
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Selection
-    from clusterddp.runs.run import Run
-    from clusterddp.runs.streams import Streams
+    from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.view.verdict_lines import Verdict
     from clusterddp.runs.watch import RunWatch
@@ -31,39 +31,49 @@ SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have
 class Follower:
     """Follows one run.
 
-    ``on_events`` receives each batch of log events, ``tell`` notable events of the run as a name (``lost``,
-    ``relaunched``) and a line. ``wait`` returns the seconds after which ``on_events`` must be called even if no event
-    came, with an empty list; None: it need not be. ``watch`` takes note of each batch after that.
+    ``tell`` receives notable events of the run as a name (``lost``, ``relaunched``) and a line. ``wait`` returns the
+    seconds after which there must be a batch of log events even if none came, an empty one; None: there need not be.
+    ``watch`` takes note of each batch after it was passed on.
     """
 
     def __init__(
         self,
-        run: Run,
+        run: RunOnHosts,
         selection: Selection,
-        on_events: Callable[[list[Event]], None],
         tell: Callable[[str, str], None] = lambda _event, _line: None,
         wait: Callable[[], float | None] = lambda: None,
         watch: RunWatch | None = None,
     ) -> None:
-        self.run, self.selection, self.on_events, self.tell, self.wait = run, selection, on_events, tell, wait
+        self.run, self.selection, self.tell, self.wait = run, selection, tell, wait
         self.watch = watch
         self._merge: Merge | None = None
         self._silent: set[str] = set()  # hosts that are known not to answer
         self._silence_reported = False  # whether it was reported that no host answers
 
-    def follow(self) -> Verdict | None:
-        """Follow until every host has ended or is lost, and on through later attempts; then return the verdict.
+    def follow(self, on_events: Callable[[list[Event]], None]) -> Verdict | None:
+        """Pass on each batch to ``on_events``; return the verdict as ``batches`` does."""
+        batches = self.batches()
+        while True:
+            try:
+                events = next(batches)
+            except StopIteration as end:
+                verdict: Verdict | None = end.value
+                return verdict
+            on_events(events)
+
+    def batches(self) -> Generator[list[Event], None, Verdict | None]:
+        """Yield batches until every host has ended or is lost, and on through later attempts; return the verdict.
 
         Returns None if the run goes on, or if the selection does not follow.
         """
         while True:
-            streams, hosts = self.run.tail(self.selection), self.run.selected(self.selection)
+            streams, hosts = Streams(self.run, self.selection), self.run.selected(self.selection)
             with Merge(hosts, streams, follow=self.selection.follow, retry=self._retry) as self._merge:
                 if not self.selection.follow:
-                    self._pass_on_events(self._merge, streams)
+                    yield from self._batches_of(self._merge, streams)
                     return None
                 with EndDetector(self.run, streams, self._merge) as detector:
-                    self._pass_on_events(self._merge, streams)
+                    yield from self._batches_of(self._merge, streams)
                 self._silent = detector.silent_hosts()
             for line in detector.missing_lines_notice():
                 self.tell("missing", line)
@@ -72,7 +82,7 @@ class Follower:
                 return self.run.watched(view)
             self.selection = replace(self.selection, start={}, tail=None)
             for attempt in range(self.run.attempt + 1, view.attempt):
-                self._pass_on_missed(attempt, view)
+                yield from self._missed(attempt, view)
             lost = set(view.record.lost).difference(self.run.record.lost)
             self.run = self.run.at(view).begun(lambda _line: None)
             for host in sorted(lost):
@@ -80,30 +90,30 @@ class Follower:
             if self.run.spools:  # empty: the attempt ended before any host began its part
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
-    def _pass_on_missed(self, attempt: int, view: RunView) -> None:
-        """Pass on the lines of an attempt that began and ended before this heard of it: this machine may have slept."""
+    def _missed(self, attempt: int, view: RunView) -> Iterator[list[Event]]:
+        """Yield the batches of an attempt that began and ended before this heard of it: this machine may have slept."""
         if attempt not in view.spools:  # no host that answers began its part
             return
         run = self.run.at(view).of_attempt(attempt)
         self.tell("relaunched", f"attempt {attempt} on {folded_names(list(run.spools))}")
         selection = replace(self.selection, follow=False)
-        streams = run.tail(selection)
+        streams = Streams(run, selection)
         with Merge(run.selected(selection), streams, follow=False, retry=brief_backoff) as merge:
-            self._pass_on_events(merge, streams)
+            yield from self._batches_of(merge, streams)
 
-    def _pass_on_events(self, merge: Merge, streams: Streams) -> None:
-        """Pass on all events until every host has ended or is given up."""
+    def _batches_of(self, merge: Merge, streams: Streams) -> Iterator[list[Event]]:
+        """Yield the batches of one attempt until every host has ended or is given up."""
         while not merge.done:
             wait = self.wait()
             events = merge.batch(wait)
             if events or wait is not None:
-                self.on_events(events)
+                yield events
             if self.watch:
                 self.watch.note_events(events)
             self._report_broken(merge, streams)
         while (wait := self.wait()) is not None:
             time.sleep(wait)
-            self.on_events([])
+            yield []
 
     def _report_broken(self, merge: Merge, streams: Streams) -> None:
         """Report, once per silence, that the streams of all hosts are broken, so the run's state is unknown."""

@@ -6,28 +6,25 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import UnreachableError, UsageError
+from clusterddp.errors import UsageError
 from clusterddp.hosts.ask import reading_answer
 from clusterddp.hosts.fanout import values
 from clusterddp.inventory.patterns import select
-from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
 from clusterddp.remote.shared.processes.process_records import SignalRequest
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import CTRL_C
-from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import signals
 from clusterddp.runs.ask_workers import each_spool, take_stacks
-from clusterddp.runs.ending import EndDetector
-from clusterddp.runs.run_on_hosts import RunOnHosts, gather
-from clusterddp.runs.streams import Streams
+from clusterddp.runs.follow import Follower
+from clusterddp.runs.run_on_hosts import RunOnHosts
 from clusterddp.runs.wait import wait_for
 from clusterddp.text.units import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from typing_extensions import Unpack
 
@@ -120,10 +117,6 @@ class Run(RunOnHosts):
         results = values(each_spool(self, send))
         return sorted((worker for workers in results for worker in workers), key=lambda worker: worker.rank)
 
-    def begun(self, progress: Callable[[str], None]) -> Run:
-        """Return the same run once its nodes have begun; ``progress`` receives what it waits for."""
-        return self.cluster.launcher_of(self.record).begun(self.cluster, self, progress)
-
     def logs(
         self, selection: Selection | None = None, *, follow: bool = False, **words: Unpack[Words]
     ) -> Iterator[LogLine]:
@@ -161,36 +154,11 @@ class Run(RunOnHosts):
         return selected_by(words, hosts, time.time_ns())
 
     def _read_lines(self, selection: Selection) -> Iterator[LogLine]:
-        """Merge the lines of the selection from all hosts."""
-        hosts, follow = self.selected(selection), selection.follow
-        retry = backoff if follow else brief_backoff
-        streams = self.tail(selection)
-        with Merge(hosts, streams, follow=follow, retry=retry) as merge:
-            if not follow:
-                yield from lines(merge)
-                return
-            with EndDetector(self, streams, merge) as detector:
-                yield from lines(merge)
-            for line in detector.missing_lines_notice():
-                self.cluster.notify(line)
-
-    def selected(self, selection: Selection) -> list[str]:
-        """Return the hosts whose streams a selection needs."""
-        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
-
-    def tail(self, selection: Selection) -> Streams:
-        """Return an opener for host streams of the selected lines; a Merge calls it, again after each break."""
-        return Streams(self.id, self.attempt, self._spool, self.reader, selection)
-
-    def _spool(self, host: str) -> str:
-        """Return the spool on a host, even if the host did not answer when the run was looked up."""
-        if self.spools[host]:
-            return self.spools[host]
-        reports, silent = gather(self.cluster, self.id, {host})
-        spools = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == self.attempt]
-        if not spools:  # not known yet, and perhaps never: a caller that follows asks again
-            raise UnreachableError(host, "no answer" if silent else f"no part of attempt {self.attempt} is there")
-        return spools[0]
+        """Yield the lines of the selection from all hosts; an attempt that others came after has no more to follow."""
+        follow = selection.follow and self.attempt == max(self.attempts, default=self.attempt)
+        run = self.begun(lambda _line: None) if follow else self
+        follower = Follower(run, replace(selection, follow=follow), lambda _event, line: self.cluster.notify(line))
+        yield from lines(follower.batches())
 
     def wait(self, timeout: float | str | None = None) -> Verdict:
         """Wait until the run has ended; return how it ended.

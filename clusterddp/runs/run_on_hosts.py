@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.connections import Connections
     from clusterddp.hosts.fanout import Outcome
     from clusterddp.inventory import HostEntry, Inventory
+    from clusterddp.logs.selection import Selection
     from clusterddp.project.project import Project
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.proof import Proof
@@ -156,7 +157,7 @@ class RunOnHosts:
         return f"<Run {self.id}{name}, attempt {self.attempt} on {folded_names(list(self.spools)) or 'no host'}>"
 
     def of_attempt(self, number: int) -> Self:
-        """Return the same run as of one attempt, whose lines ``logs`` and ``tail`` then return.
+        """Return the same run as of one attempt, whose lines ``logs`` then returns.
 
         Raises:
             RunError: No host that answers knows of such an attempt.
@@ -231,6 +232,14 @@ class RunOnHosts:
     def reader(self, host: str) -> Host:
         """Return a connection that can read the files of one of its hosts."""
         return self.cluster.launcher_of(self.record).reader(self.cluster, self.id, host)
+
+    def begun(self, progress: Callable[[str], None]) -> Self:
+        """Return the same run once its nodes have begun; ``progress`` receives what it waits for."""
+        return self.cluster.launcher_of(self.record).begun(self.cluster, self, progress)
+
+    def selected(self, selection: Selection) -> list[str]:
+        """Return the hosts whose streams a selection needs."""
+        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
 
     def verdict(self) -> Verdict | None:
         """Return how the run ended; None while it is live."""

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clusterddp.errors import UnreachableError
 from clusterddp.logs.incoming import check_frames
+from clusterddp.remote.shared.verdict.node_report import NodeReport
+from clusterddp.runs.run_on_hosts import gather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from clusterddp.hosts.client import Host
     from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.selection import Position, Selection
+    from clusterddp.runs.run_on_hosts import RunOnHosts
 
 
 class Streams:
-    """Opens each host's stream of the selected lines of one attempt, at a position to go on from. Thread-safe.
+    """Opens each host's stream of the selected lines of a run's attempt, at a position to go on from. Thread-safe."""
 
-    ``spool`` finds that attempt's folder on a host; ``reader`` opens a connection that can read the host's files.
-    """
-
-    def __init__(
-        self, run: str, attempt: int, spool: Callable[[str], str], reader: Callable[[str], Host], selection: Selection
-    ) -> None:
-        self._run, self._attempt, self._selection = run, attempt, selection
-        self._spool, self._reader = spool, reader
+    def __init__(self, run: RunOnHosts, selection: Selection) -> None:
+        self._run, self._selection = run, selection
         self._readers: dict[str, Host] = {}  # by host, the connection used last
 
     def __call__(self, host: str, at: Position) -> Iterator[LogFrame]:
         """Yield the frames of a host's lines; raises HostError if the lines cannot be read, or are damaged."""
         args = self._selection.args(self._spool(host), self._selection.resume_position(host, at))
-        reader = self._readers[host] = self._reader(host)
-        return check_frames(reader.stream("tail", args), host, self._run, self._attempt)
+        reader = self._readers[host] = self._run.reader(host)
+        return check_frames(reader.stream("tail", args), host, self._run.id, self._run.attempt)
+
+    def _spool(self, host: str) -> str:
+        """Return the attempt's folder on a host, even if the host did not answer when the run was looked up."""
+        run = self._run
+        if run.spools[host]:
+            return run.spools[host]
+        reports, silent = gather(run.cluster, run.id, {host})
+        spools = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == run.attempt]
+        if not spools:  # not known yet, and perhaps never: a caller that follows asks again
+            raise UnreachableError(host, "no answer" if silent else f"no part of attempt {run.attempt} is there")
+        return spools[0]
 
     def silence(self, host: str) -> float | None:
         """Return the seconds since data last came from the machine that sends a host's lines; None if never."""

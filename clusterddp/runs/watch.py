@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.merge import Event
-    from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.run_view import RunView
 
 _log = logging.getLogger("clusterddp")
@@ -45,7 +45,7 @@ class RunWatch:
     ``silence`` is the seconds without output of any rank after which that is reported, once; 0: never.
     """
 
-    def __init__(self, run: Run, tell: Callable[[str, str], None], *, silence: float) -> None:
+    def __init__(self, run: RunOnHosts, tell: Callable[[str, str], None], *, silence: float) -> None:
         self.run, self.tell, self.silence = run, tell, silence
         self._began_ns = time.time_ns()
         self._starts: dict[str, int] = {}  # host → number of the newest known start of its workers

@@ -75,14 +75,18 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     rank, world = given.rank, found.record.world_size or 0
     if rank and min(rank) >= world:
         raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
-    attempts = select_attempts(found, given.attempt, follow=selection.follow)
+    saver = Saver(given.save, found.id) if given.save else None
+    offsets = saver.offsets() if saver else {}
+    if given.after:
+        offsets = offsets_after(read_lines(given.after, found.id))
+    known = max(offsets, default=1) if offsets or given.after else None
+    attempts = select_attempts(found, given.attempt, known, follow=selection.follow)
     if given.host:
         names = set(found.hosts_like(given.host, "--host"))
         selection = replace(selection, hosts=hosts_with_parts(attempts, given.host, names))
     reader = AttemptReader(attempts, selection, given.silence)
-    if given.save:
-        return reader.save(given.save)
-    offsets = offsets_after(read_lines(given.after, found.id)) if given.after else {}
+    if saver:
+        return reader.save(saver, offsets)
     fold_if_many_ranks(renderer, found, rank, given.fold)
     with writer(renderer) as write:
         reader.read(write, offsets, renderer.wait)
@@ -147,21 +151,20 @@ class AttemptReader:
 
         *before, last = self.attempts
         for run in before:
-            Follower(run, self._selection_of(run, offsets, follow=False), note_missing, say_event, wait).follow()
+            Follower(run, self._selection_of(run, offsets, follow=False), say_event, wait).follow(note_missing)
         selection = self._selection_of(last, offsets, follow=self.selection.follow)
         if not selection.follow:
-            Follower(last, selection, note_missing, say_event, wait).follow()
+            Follower(last, selection, say_event, wait).follow(note_missing)
             return
         with RunWatch(last, say_event, silence=self.silence) as watch:
-            self.verdict = Follower(last, selection, note_missing, say_event, wait, watch).follow()
+            self.verdict = Follower(last, selection, say_event, wait, watch).follow(note_missing)
 
     def _selection_of(self, run: Run, offsets: Offsets, *, follow: bool) -> Selection:
         """Return the selection for one attempt, from its ``offsets`` on."""
         return replace(self.selection, follow=follow, start=offsets.get(run.attempt, {}))
 
-    def save(self, folder: Path) -> int:
-        """Write all lines to files, say how much, and return the exit code."""
-        saver = Saver(folder, self.run.id)
+    def save(self, saver: Saver, offsets: Offsets) -> int:
+        """Write all lines after ``offsets`` to files, say how much, and return the exit code."""
 
         def write(events: list[Event]) -> None:
             saver.save(events)
@@ -170,7 +173,7 @@ class AttemptReader:
                     say(event.notice)
 
         try:
-            self.read(write, saver.offsets())
+            self.read(write, offsets)
         finally:
             say(f"run {self.run.id}: {saver.summary()}")
         return self.exit_code()
@@ -186,12 +189,14 @@ def _without_hosts(run: Run, hosts: set[str]) -> Run:
     return replace(run, spools={name: spool for name, spool in run.spools.items() if name not in hosts})
 
 
-def select_attempts(run: Run, attempt: int | str, *, follow: bool) -> list[Run]:
-    """Return the attempts of a run to be read, in order; raises RunError."""
-    if attempt == "last":
-        return [run]
-    if attempt == "all":
-        return [run.of_attempt(number) for number in sorted(run.attempts)]
+def select_attempts(run: Run, attempt: int | str, known: int | None, *, follow: bool) -> list[Run]:
+    """Return the attempts of a run to be read, in order; raises RunError.
+
+    ``known``: the newest one whose lines were read before; what has come after them is read too, if none is named.
+    """
+    if attempt in {"last", "all"}:
+        first = 1 if attempt == "all" else known or run.attempt
+        return [*(run.of_attempt(number) for number in sorted(run.attempts) if first <= number < run.attempt), run]
     found = run.of_attempt(int(attempt))
     if follow and found.attempt != run.attempt:
         raise RunError(f"attempt {attempt} of run {run.id} has ended", remedy="leave --follow out, or --attempt")

@@ -38,11 +38,12 @@ class Run:
     attempt: int = 1
     record: Any = field(default_factory=lambda: SimpleNamespace(world_size=RANKS))
     spools: dict[str, str] = field(default_factory=lambda: {"gpu00": "/spool"})
+    attempts: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def selected(self, _: Selection) -> list[str]:
         return list(self.spools)
 
-    def tail(self, _: Selection) -> Callable[[str, Position], Iterator[LogFrame]]:
+    def streams(self, _: Selection) -> Callable[[str, Position], Iterator[LogFrame]]:
         def stream(_host: str, _at: Position) -> Iterator[LogFrame]:
             for rank in range(RANKS):
                 text = b"ready\n" if rank != 5 else b"ready\nsaved\n"
@@ -64,6 +65,7 @@ class Clock:
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     cluster = SimpleNamespace(find=lambda _: Run())
+    monkeypatch.setattr("clusterddp.runs.follow.Streams", Run.streams)
     monkeypatch.setattr(logs, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
     clock = Clock()
 

@@ -113,6 +113,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "CHECK_INTERVAL", 0.02)
     monkeypatch.setattr(ending, "SILENCE_LIMIT", 0.1)
     monkeypatch.setattr(following, "backoff", lambda *_: 0.01)
+    monkeypatch.setattr(following, "Streams", Scripted.tail)
     monkeypatch.setattr(merging, "SILENCE_TIMEOUT", 0.1)
 
 
@@ -130,7 +131,7 @@ def followed(run: Scripted, said: list[tuple[str, str]] | None = None, **selecti
         shown.extend(event.body.decode() for event in events if isinstance(event, FrameArrived) and event.body)
 
     tell = (lambda *event: said.append(event)) if said is not None else (lambda *_: None)
-    verdict = Follower(run, Selection(follow=True, **selection), show, tell).follow()  # type: ignore[arg-type]
+    verdict = Follower(run, Selection(follow=True, **selection), tell).follow(show)  # type: ignore[arg-type]
     return verdict, shown
 
 
@@ -160,7 +161,7 @@ def test_folded_lines_are_shown_while_nothing_comes_and_before_the_follower_goes
     first, second = line("a\n"), line("b\n", 2)
     streams: dict[str, list[Stream]] = {"gpu00": [[first, quiet], [second, END]]}
     run: Any = Scripted(streams, [succeeded(0)])
-    Follower(run, Selection(follow=follow), show, wait=renderer.wait).follow()
+    Follower(run, Selection(follow=follow), wait=renderer.wait).follow(show)
     assert shown[0] == (b"[0 gpu00:0] a\n", 0)
     assert [text for text, _ in shown] == [b"[0 gpu00:0] a\n", b"[0 gpu00:0] b\n"]
     assert renderer.wait() is None
@@ -233,7 +234,7 @@ def test_a_next_attempt_is_told_with_the_hosts_that_it_is_without() -> None:
     second = second_attempt(record=RunRecord(hosts=("gpu00",), lost=("gpu01",)))
     told: list[tuple[str, str]] = []
     run: Any = Scripted({"gpu00": [[line("a\n"), END]]}, [second])
-    Follower(run, Selection(follow=True), lambda _events: None, lambda *event: told.append(event)).follow()
+    Follower(run, Selection(follow=True), lambda *event: told.append(event)).follow(lambda _events: None)
     assert told == [("lost", "gpu01 is lost"), ("relaunched", "attempt 2 on gpu00")]
 
 
@@ -259,7 +260,7 @@ def test_it_is_said_once_that_no_host_can_be_heard() -> None:
     }
     told: list[tuple[str, str]] = []
     run: Any = Scripted(streams, [succeeded(0, 1)])
-    Follower(run, Selection(follow=True), lambda _events: None, lambda *event: told.append(event)).follow()
+    Follower(run, Selection(follow=True), lambda *event: told.append(event)).follow(lambda _events: None)
     assert [event for event, _ in told] == ["unheard"]
     assert "no host of the run answers" in told[0][1]
     assert "`clusterddp status r1`" in told[0][1]
