@@ -111,8 +111,8 @@ class Selection:
         if self.tail is not None and self.tail < 0:
             raise UsageError(f"--tail {self.tail} is no number of lines", remedy="write 0 or more")
         try:
-            re.compile((self.grep or "").encode())
-        except re.error as error:
+            re.compile(self.grep or "")
+        except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(f"--grep {self.grep}: {error}", remedy="write a Python regular expression") from error
 
     def resume_position(self, host: str, position: Position) -> Position:

@@ -11,7 +11,7 @@ import heapq
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
 from ..shared.logs.tail_request import TailRequest
@@ -280,14 +280,20 @@ class LogTail:
 
     def _wanted(self, file: LogFile) -> Optional[Wanted]:
         """The filter for a file's lines; None passes all."""
-        search = self.pattern.search if self.pattern else None
+        search = _line_search(self.pattern) if self.pattern else None
         if file.name == AGENT_LOG and not self.asked.teardown:
             return lambda at, line: not self.worker_ends.hides(at, line) and (search is None or search(line))
         return (lambda _at, line: search(line)) if search else None
 
 
-def _compile_pattern(pattern: Optional[str]) -> "Optional[re.Pattern[bytes]]":
+def _line_search(pattern: "re.Pattern[str]") -> Callable[[bytes], object]:
+    """A search in a line as it is shown: a byte that is no UTF-8 is one replacement character."""
+    search = pattern.search
+    return lambda line: search(line.decode(errors="replace"))  # naming the encoding takes twice as long
+
+
+def _compile_pattern(pattern: Optional[str]) -> "Optional[re.Pattern[str]]":
     try:
-        return re.compile(pattern.encode()) if pattern else None
-    except re.error as error:
+        return re.compile(pattern) if pattern else None
+    except (re.error, OverflowError, RecursionError) as error:
         raise Refused("--grep %s: %s" % (pattern, error), "write a Python regular expression") from error

@@ -225,7 +225,9 @@ def test_the_renderer_fits_the_output() -> None:
     assert text(both, Source(), b"a\n") == b"[3 gpu01:1] a\n"
 
 
-@pytest.mark.parametrize("wrong", [{"stream": "x"}, {"tail": -1}, {"grep": "("}])
+@pytest.mark.parametrize(
+    "wrong", [{"stream": "x"}, {"tail": -1}, *({"grep": text} for text in ("(", "a**", "a{9999999999}", "(" * 5000))]
+)
 def test_a_selection_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Selection(**wrong)

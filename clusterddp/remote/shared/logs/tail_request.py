@@ -19,7 +19,7 @@ class TailRequest(NamedTuple):
     agent: bool = field(Fields.flag, default=False)  # the agent's own output too
     since: Optional[int] = field(Fields.maybe_integer, default=None)  # ns by the operator's clock
     until: Optional[int] = field(Fields.maybe_integer, default=None)
-    grep: Optional[str] = field(Fields.maybe_text, default=None)  # a regular expression, on a line's bytes
+    grep: Optional[str] = field(Fields.maybe_text, default=None)  # a regular expression
     tail: Optional[int] = field(Fields.maybe_number, default=None)  # so many last lines of each worker only
     timed: bool = field(Fields.flag, default=False)  # every chunk carries the time of its lines
     partials: bool = field(Fields.flag, default=False)  # unfinished lines too, once they rest

@@ -145,6 +145,22 @@ def test_filters_choose_lines_on_the_host(writer: Writer, args: dict[str, Any], 
     assert b"".join(frame.body for frame in read(writer, **args).data) == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("^L.chen$", "Löchen\n"),  # a letter is one character, however many bytes it has
+        ("[äö]ch", "Löchen\nlächeln\n"),
+        ("(?i)ÄCH", "lächeln\n"),
+        (r"^\w+$", "Löchen\nlächeln\n"),
+        ("^loss .$", "loss \ufffd\n"),  # a byte that is no UTF-8 is shown as one character
+    ],
+)
+def test_grep_matches_lines_as_they_are_shown(writer: Writer, pattern: str, expected: str) -> None:
+    writer.say("0.0.out", "Löchen\nlächeln\n".encode() + b"loss \xff\n")
+    writer.end()
+    assert read(writer, grep=pattern).text().decode("utf-8", "replace") == expected
+
+
 def test_a_wrong_expression_is_refused_in_one_line(writer: Writer) -> None:
     with pytest.raises(Refused, match="unterminated"):
         Tail(writer, grep="[")._run()
