@@ -72,9 +72,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **options: A
 
 def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: LogsOptions) -> int:
     """Show or save the lines that the options choose; return the exit code."""
-    rank, world = given.rank, found.record.world_size or 0
-    if rank and min(rank) >= world:
-        raise RunError(f"run {found.id} has no rank {min(rank)}", remedy=f"its ranks are 0-{world - 1}")
+    _refuse_missing_rank(found, given.rank or ())
     saver = Saver(given.save, found.id) if given.save else None
     offsets = saver.offsets() if saver else {}
     if given.after:
@@ -87,10 +85,21 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     reader = AttemptReader(attempts, selection, given.silence)
     if saver:
         return reader.save(saver, offsets)
-    fold_if_many_ranks(renderer, found, rank, given.fold)
+    fold_if_many_ranks(renderer, found, given.rank, given.fold)
     with writer(renderer) as write:
         reader.read(write, offsets, renderer.wait)
     return reader.exit_code()
+
+
+def _refuse_missing_rank(run: Run, ranks: tuple[int, ...]) -> None:
+    """Raise RunError if the run began with none of these ranks, and none came with a host that joined it."""
+    world = run.record.world_size or 0
+    if not ranks or min(ranks) < world:
+        return
+    held = {rank for host in run.view().hosts() for rank in host.ranks}
+    if held.isdisjoint(ranks):
+        last = max(world - 1, *held) if held else world - 1
+        raise RunError(f"run {run.id} has no rank {min(ranks)}", remedy=f"its ranks are 0-{last}")
 
 
 def wait_until_begun(run: Run) -> Run:
