@@ -95,8 +95,9 @@ def array_runs(runs: Sequence[RunView], reference: str) -> list[RunView]:
 
 
 def _matches(view: RunView, reference: str) -> bool:
-    """Whether the reference is the run's name, its job's number, or the beginning of its id."""
-    return reference in (view.record.name, _job_number(view)) or view.run.startswith(reference)
+    """Whether the reference is the run's name, its array's, its job's number, or the beginning of its id."""
+    names = (view.record.name, _job_number(view), *array_names(view.record))
+    return reference in names or view.run.startswith(reference)
 
 
 def _job_number(view: RunView) -> str | None:
@@ -145,22 +146,25 @@ def _owner(view: RunView) -> str:
 
 
 def _find_referenced(runs: Sequence[RunView], reference: str) -> RunView:
-    """Return the newest run of this name or job number, or else the only one whose id begins with the reference."""
+    """Return the newest run of this name or job number, or else the only one whose id begins with the reference.
+
+    The name of an array means no single run, even if it is the beginning of an id: raises RunError.
+    """
     named = [view for view in runs if view.record.name == reference]
     prefixed = [view for view in runs if view.run.startswith(reference)]
     jobs = [view for view in runs if _job_number(view) == reference]
     if named or jobs:
         return (named or jobs)[-1]
+    array = array_runs(runs, reference)
+    if array:
+        raise RunError(
+            f"{reference} is an array of {counted(len(array), 'run')}", remedy=f"name one of them: {array[0].name}"
+        )
     if len(prefixed) == 1:
         return prefixed[0]
     if prefixed:
         raise RunError(
             f"{reference!r} is the beginning of several runs: {_list_runs(prefixed)}", remedy="write more of it"
-        )
-    array = array_runs(runs, reference)
-    if array:
-        raise RunError(
-            f"{reference} is an array of {counted(len(array), 'run')}", remedy=f"name one of them: {array[0].name}"
         )
     raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
 

@@ -57,6 +57,14 @@ class TestChoose:
         assert choose_run(self.found, None, ME, notify=said.append).run == "xyz3"
         assert said == ["run r2, the newest of 2 that are live; name another: r1 (one)"]
 
+    @pytest.mark.parametrize("ending", [True, False])
+    def test_the_name_of_an_array_is_not_taken_for_the_beginning_of_an_id(self, *, ending: bool) -> None:
+        array = [made(f"r{index}", name=f"ab.{index}", array="q1", started=1, project="p1") for index in (1, 2)]
+        others = [made("abc1", started=2, project="p1"), made("abd1", started=3, operator="bob@desk", project="p2")]
+        for found in (seen(*array[0], *array[1], *each) for each in others):
+            with pytest.raises(RunError, match=r"ab is an array of 2 runs; name one of them: ab\.1"):
+                choose_run(found, "ab", ME, ending=ending)
+
     def test_a_prefix_of_several_and_an_unknown_one(self) -> None:
         with pytest.raises(RunError, match=r"'ab' is the beginning of several runs: abc1 \(base\), abd2 \(base\)"):
             choose_run(self.found, "ab", ME)
