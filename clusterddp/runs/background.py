@@ -85,7 +85,11 @@ def join_late_hosts(
 
     def try_to_join(host: str, ended: threading.Event) -> bool:
         try:
-            join(run, [host])
+            newest = run.at(run.view(brief=True, quiet=True))  # it may have been relaunched
+        except ClusterddpError:  # none of its hosts answers just now
+            return True
+        try:
+            join(newest, [host])
         except UnreachableError:
             return True
         except ClusterddpError as error:  # the host answers but cannot take part, or the run takes no more hosts
