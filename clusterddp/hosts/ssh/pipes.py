@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from clusterddp.errors import UnreachableError
+from clusterddp.remote.shared.processes.exit_codes import shell_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,7 @@ class ChildPipe:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(EXIT_STATUS_TIMEOUT if self._stdout_ended else 0)
             self._tail.join(LAST_STDERR_TIMEOUT)  # a caller that asks for the status also reads stderr
-            return code if code >= 0 else 128 - code
+            return shell_code(code)
         return None
 
     def wait_for_marker(self, seconds: float) -> bool:

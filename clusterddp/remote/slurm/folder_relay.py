@@ -15,6 +15,7 @@ import sys
 import time
 from typing import IO, Any, Callable, Dict, Iterator, List, Optional
 
+from ..shared.processes.exit_codes import shell_code
 from ..system.bootstrap import Refused, private_folder, write_private
 from .job_folder import JobFolder
 
@@ -119,7 +120,7 @@ def relay_step(folder: JobFolder, start: str, argv: List[str]) -> int:
     except BrokenPipeError:
         pass  # the same
     from_tasks.close()
-    return _shell_code(step.wait())
+    return shell_code(step.wait())
 
 
 def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
@@ -129,7 +130,7 @@ def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
     """
     # This node has srun's own folder: nothing is to be replicated.
     if os.path.exists(folder.file(start, HUB)):
-        return _shell_code(subprocess.call(argv, stdin=subprocess.DEVNULL))
+        return shell_code(subprocess.call(argv, stdin=subprocess.DEVNULL))
     private_folder(folder.file(start))
     relay = Relay(folder, start)
     task: List[subprocess.Popen] = []  # type: ignore[type-arg]
@@ -151,11 +152,7 @@ def relay_task(folder: JobFolder, start: str, argv: List[str]) -> int:
 
     _replicate(relay, sys.stdin.buffer, send, relay.take, has_ended)
     shutil.rmtree(folder.path, ignore_errors=True)  # srun's side has the files, and the next start sends what it needs
-    return _shell_code(task[0].wait()) if task else 1
-
-
-def _shell_code(returncode: int) -> int:
-    return returncode if returncode >= 0 else 128 - returncode
+    return shell_code(task[0].wait()) if task else 1
 
 
 def _replicate(

@@ -6,3 +6,8 @@ EXIT_CANNOT_START = 127  # a shell's for a command that it does not find
 EXIT_INTERRUPTED = 130  # 128 + SIGINT: by Ctrl-C
 EXIT_KILLED = 137  # 128 + SIGKILL: also by the kernel's out-of-memory killer
 EXIT_STOPPED = 143  # 128 + SIGTERM: by an order
+
+
+def shell_code(returncode: int) -> int:
+    """What ``subprocess`` tells of a process's end as a shell's exit code: 128 + N for death by signal N."""
+    return returncode if returncode >= 0 else 128 - returncode
