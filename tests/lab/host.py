@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 
 INIT = Path(__file__).with_name("hostinit.sh")
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
+# It is put in place when nothing can be written in it any more: a file that is open for writing would forbid that.
+_READ_ONLY = """
+aside=$(mktemp -d)
+mount --bind "$1" "$aside"
+mount -o remount,bind,ro "$aside"
+mount --bind "$aside" "$1"
+umount "$aside"
+rmdir "$aside"
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,7 +252,7 @@ class LabHost(Faults, Disorders, Stalls):
 
     def read_only(self, path: str) -> None:
         """Let no file below a folder be made, changed or opened for writing from now on; what is open stays so."""
-        self.run(["sh", "-c", 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"', "sh", path], user="root")
+        self.run(["sh", "-ec", _READ_ONLY, "sh", path], user="root")
 
     def processes(self) -> list[HostEvidence]:
         """All processes of the host but its sshd (PID 1, connections)."""
