@@ -156,7 +156,11 @@ class Run(RunOnHosts):
     def _read_lines(self, selection: Selection) -> Iterator[LogLine]:
         """Yield the lines of the selection from all hosts; an attempt that others came after has no more to follow."""
         follow = selection.follow and self.attempt == max(self.attempts, default=self.attempt)
-        run = self.begun(lambda _line: None) if follow else self
+        run = self
+        if follow:
+            run = self.begun(lambda _line: None)
+        elif not self.attempts:  # just started: it may not have had a host yet, or be in another attempt by now
+            run = self.at(self.view(brief=True))
         follower = Follower(run, replace(selection, follow=follow), lambda _event, line: self.cluster.notify(line))
         yield from lines(follower.batches())
 

@@ -54,10 +54,19 @@ def wait_for(run: RunOnHosts, notify: Callable[[str], None], timeout: float | No
     ``timeout`` seconds, or no host that answers knows it.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
+
+    def check_deadline(_line: str = "") -> None:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise RunError(f"run {run.id} has not ended in {timeout:g} s")
+
     silence = _SilenceReporter(run.id, notify)
     lost_since: float | None = None  # since when all but silent hosts have ended
+    brought = 0  # the last attempt whose hosts were brought the values of the run's secrets
     while True:
         view = _query_view(run)
+        if run.secrets and view and view.live and view.attempt > brought:
+            brought = run.at(view).begun(check_deadline).attempt
+            continue
         silence.note(view)
         verdict = view.verdict() if view else None
         if view and verdict:
@@ -66,8 +75,7 @@ def wait_for(run: RunOnHosts, notify: Callable[[str], None], timeout: float | No
                 return run.watched(view) or verdict
         if view and not view.silent:
             lost_since = None
-        if deadline is not None and time.monotonic() >= deadline:
-            raise RunError(f"run {run.id} has not ended in {timeout:g} s")
+        check_deadline()
         time.sleep(POLL_INTERVAL)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp import Cluster
+from clusterddp.project.project import find
 from tests.integration.cli import WAIT
 from tests.lab.system import wait_until
 from tests.slurm.seen import nothing_is_left, thorough, user_of
@@ -112,6 +114,21 @@ def test_secrets_reach_nodes_without_a_shared_folder_by_who_follows_the_run(
     assert sorted(line.text for line in done.workers) == ["begun 0 terc3s", "begun 1 terc3s", "done", "done"]
     for host in unshared_slurm.lab.hosts:
         assert not host.run(["grep", "-rl", "s3cret", ".clusterddp"], check=False).stdout
+    nothing_is_left(unshared_slurm)
+
+
+@thorough
+def test_secrets_reach_nodes_without_a_shared_folder_by_who_waits_in_python(
+    unshared_slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = user_of(unshared_slurm, tmp_path, {"stay.py": STAY}, clusterddp_slurm_shared=False)
+    monkeypatch.setenv("TOKEN", "s3cret")
+    project = find(user.folder)
+    with Cluster.from_inventory(user.folder / "inventory.yaml", project=project) as cluster:
+        run = cluster.run("stay.py", ["/tmp"], nnodes=2, secret="TOKEN")
+        assert run.wait("5m").state == "succeeded"
+        said = sorted(line.text for line in run.logs() if line.rank is not None)
+    assert said == ["begun 0 terc3s", "begun 1 terc3s", "done", "done"]
     nothing_is_left(unshared_slurm)
 
 

@@ -1,12 +1,13 @@
-"""Where `wait` finds its run: by its whole id without the hosts that are silent, else by all."""
+"""Where `wait` finds its run: by its whole id without the silent hosts, else by all; and what it does meanwhile."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from clusterddp.errors import UnreachableError
+from clusterddp.errors import RunError, UnreachableError
 from clusterddp.remote.shared.verdict.node_report import NodeReport
 from clusterddp.runs import wait
 from clusterddp.runs.ending import SILENCE_LIMIT
@@ -14,9 +15,9 @@ from clusterddp.runs.run_on_hosts import ALL, Wanted
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
-    from clusterddp.runs.run_on_hosts import Site
+    from clusterddp.runs.run_on_hosts import RunOnHosts, Site
     from clusterddp.runs.view.run_view import RunView
 
 RUN = "abcdefghij"
@@ -99,3 +100,44 @@ def test_a_run_that_nobody_tells_of_in_time_is_looked_for_on_all_hosts(monkeypat
     cluster = Cluster(monkeypatch, 1.0, ([], ["gpu00", "gpu01"]))
     assert find_soon(cluster, RUN) is None
     assert wait.FIND_TIMEOUT <= cluster.now < wait.FIND_TIMEOUT + 2
+
+
+class Waiting:
+    """A run with secrets, as it is seen from look to look; ``brought``: the attempts that began with them."""
+
+    id, secrets = RUN, {"TOKEN": "s3cret"}
+
+    def __init__(self, *views: SimpleNamespace) -> None:
+        self.views, self.brought, self.attempt = list(views), list[int](), 1
+
+    def view(self, **_: object) -> SimpleNamespace:
+        return self.views.pop(0)
+
+    def at(self, view: SimpleNamespace) -> Waiting:
+        self.attempt = view.attempt
+        return self
+
+    def begun(self, progress: Callable[[str], None]) -> Waiting:
+        progress("the job's nodes are starting")
+        self.brought.append(self.attempt)
+        return self
+
+    def watched(self, view: SimpleNamespace) -> str:
+        return str(view.verdict())
+
+
+def looked(attempt: int, verdict: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(live=not verdict, attempt=attempt, silent=(), verdict=lambda: verdict)
+
+
+def test_who_waits_brings_every_attempt_the_values_of_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_INTERVAL", 0.0)
+    run = Waiting(*map(looked, (1, 1, 1, 2, 2)), *[looked(2, "succeeded")] * 2)
+    assert str(wait.wait_for(cast("RunOnHosts", run), lambda _: None)) == "succeeded"
+    assert run.brought == [1, 2]
+
+
+def test_the_time_to_wait_counts_also_while_a_run_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_INTERVAL", 0.0)
+    with pytest.raises(RunError, match=f"run {RUN} has not ended in 0 s"):
+        wait.wait_for(cast("RunOnHosts", Waiting(looked(1))), lambda _: None, 0.0)
