@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.integration.cli import STATE
-from tests.lab.system import LabError, ProcessId, kill_and_wait, wait_until
+from tests.integration.cli import STATE, wait_until_nothing_is_left
+from tests.lab.system import LabError, ProcessId, kill_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def hold(hosts: Sequence[LabHost], user: User, runs: Sequence[str], *, torn: boo
     on = [host for host in hosts if host.running]
     for host in on:
         try:
-            wait_until(f"nothing of ours is on {host.name}", lambda host=host: not host.leftovers(STATE), PATIENCE)  # type: ignore[misc]
+            wait_until_nothing_is_left([host], STATE, PATIENCE)
         except LabError as error:
             left = [" ".join(seen.cmdline) for seen in host.leftovers(STATE)]
             raise AssertionError(f"{error}: {left}") from None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.chaos import invariants
-from tests.integration.cli import STATE, WAIT, Done, User
-from tests.lab.system import let_pass, wait_until
+from tests.integration.cli import STATE, WAIT, Done, User, wait_until_nothing_is_left
+from tests.lab.system import PATIENCE, let_pass
 
 if TYPE_CHECKING:
     import random
@@ -180,4 +180,4 @@ def mend(host: LabHost) -> None:
     host.heal()
     host.resume()
     invariants.sweep(host)
-    wait_until(f"{host.name} is idle", lambda: not host.leftovers(STATE))
+    wait_until_nothing_is_left([host], STATE, PATIENCE)

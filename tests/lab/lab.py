@@ -44,6 +44,8 @@ class Lab:
         users: The accounts; the first is the operator's.
         home_files: Texts by path, which every account's home has from the beginning.
         variables: The inventory's variables of all hosts (default: an interpreter whose torch is torchrun alone).
+        connect_timeout: Seconds after which the operator takes a host for silent (default: our own 10). Name it where
+            a test asks hosts that are off, and how long the question takes is not its point.
         kept: The lab outlives this process (until `python -m tests.lab down`).
 
     Attributes:
@@ -66,6 +68,7 @@ class Lab:
         users: Sequence[str] = ("trainer",),
         home_files: Mapping[str, str] | None = None,
         variables: Mapping[str, object] | None = None,
+        connect_timeout: int | None = None,
         kept: bool = False,
     ) -> None:
         if not 1 <= hosts <= MOST_HOSTS:
@@ -80,6 +83,7 @@ class Lab:
         self._users = tuple(User(name=name, uid=FIRST_UID + index) for index, name in enumerate(users))
         self._home_files = dict(home_files or {})
         self._variables = variables or {"clusterddp_python": lean_python()}
+        self._connect_timeout = connect_timeout
         self._kept = kept
         self.number = 0
         self.hosts: list[LabHost] = []
@@ -194,7 +198,8 @@ class Lab:
         of_all = {"clusterddp_fork_server": False, **self._variables, **(more or {}).get("all", {})}
         of_all = {name: value for name, value in of_all.items() if value is not None}
         more = {**(more or {}), "all": of_all}
-        return texts.inventory(chosen, self.folder, bastion=self.bastion, proxy=proxy, twice=twice, more=more)
+        ssh_args = texts.ssh_arguments(self.folder, self.bastion, proxy, self._connect_timeout)
+        return texts.inventory(chosen, self.folder, ssh_args=ssh_args, twice=twice, more=more)
 
     def write_inventory(
         self,

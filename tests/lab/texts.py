@@ -42,12 +42,11 @@ def inventory(
     hosts: Sequence[LabHost],
     folder: Path,
     *,
-    bastion: LabHost | None,
-    proxy: Proxy,
+    ssh_args: str,
     twice: Sequence[str],
     more: Mapping[str, Mapping[str, object]],
 ) -> str:
-    """The inventory's YAML; see `Lab.inventory_text` for the arguments."""
+    """The inventory's YAML; `ssh_args` as of `ssh_arguments`, see `Lab.inventory_text` for the other arguments."""
     entries: dict[str, dict[str, object]] = {}
     for host in hosts:
         shared = {"ansible_host": host.address, **host.options.vars}
@@ -58,24 +57,27 @@ def inventory(
     common = {
         "ansible_user": hosts[0].users[0].name,
         "ansible_ssh_private_key_file": f"{folder}/id_ed25519",
-        "ansible_ssh_common_args": _common_args(folder, bastion, proxy),
+        "ansible_ssh_common_args": ssh_args,
         **_host_python(),
         **more.get("all", {}),
     }
     return yaml.safe_dump({"all": {"vars": common, "hosts": entries}}, sort_keys=False, width=1000)
 
 
-def _common_args(folder: Path, bastion: LabHost | None, proxy: Proxy) -> str:
+def ssh_arguments(folder: Path, bastion: LabHost | None, proxy: Proxy, connect_timeout: int | None) -> str:
+    """The arguments of ssh by which the operator reaches every host."""
     known = f"-o UserKnownHostsFile={folder}/known_hosts"
+    if connect_timeout is not None:
+        known += f" -o ConnectTimeout={connect_timeout}"
     if bastion is None or proxy == "none":
         return known
     login = f"{bastion.users[0].name}@{bastion.address}"
-    way = {
+    ways = {
         "jump": f"{known} -o ProxyJump={login}",
         "command": f'{known} -o "ProxyCommand=ssh -F none -i {folder}/id_ed25519 {known} -W %h:%p {login}"',
         "config": f"-F {folder}/ssh_config",
     }
-    return way[proxy]
+    return ways[proxy]
 
 
 def _host_python() -> dict[str, object]:

@@ -131,7 +131,7 @@ def test_a_failed_run_leaves_a_bundle_if_it_was_asked_for(user: User) -> None:
 
 
 def test_a_host_that_is_off_is_said_to_be_missing(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(3)
+    lab = make_lab(3, connect_timeout=2)
     user = user_of(lab, tmp_path, FILES)
     done = user.run("run", *STARTED, "fails.py", env={"FOO": DECLARED})
     lab.host("gpu01").power_off()

@@ -34,7 +34,7 @@ if "forever" in sys.argv and attempt == "1" or world == "1":
 def ready(make_lab: MakeLab, tmp_path: Path, hosts: int, spares: int = 0) -> tuple[Lab, User]:
     """Hosts with a fork server, the last ones spares, and a user with the script."""
     variables = {"clusterddp_python": training_python(), "clusterddp_fork_server": True, "clusterddp_warm": 0}
-    lab = make_lab(hosts, variables=variables)
+    lab = make_lab(hosts, variables=variables, connect_timeout=2)
     user = User(tmp_path)
     user.write("train.py", SCRIPT)
     roles: dict[str, dict[str, object]] = {

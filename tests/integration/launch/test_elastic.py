@@ -27,7 +27,7 @@ if os.environ["WORLD_SIZE"] == "4":
 
 
 def test_a_run_goes_on_without_hosts_that_are_dead_or_die(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(hosts=4)
+    lab = make_lab(hosts=4, connect_timeout=2)
     user = User(tmp_path)
     user.write("train.py", HANGS_WITH_ALL)
     lab.write_inventory(user.folder / "inventory.yaml", more={"gpu00": {"clusterddp_nproc": 2}})

@@ -106,7 +106,7 @@ def test_two_hosts_that_join_at_the_same_moment_both_take_part(lab: Lab, tmp_pat
 
 
 def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(3)
+    lab = make_lab(3, connect_timeout=2)
     user = User(tmp_path)
     lab.write_inventory(user.folder / "inventory.yaml")
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"

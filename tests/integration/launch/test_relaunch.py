@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import User, wait_until_nothing_is_left
+from tests.integration.cli import user_of, wait_until_nothing_is_left
 from tests.lab.system import wait_until
+from tests.own_lab import own_lab
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import MakeLab
+    from tests.integration.cli import Live, User
     from tests.lab import Lab
+    from tests.lab.host import LabHost
 
 need_torch()
 pytestmark = pytest.mark.torch
@@ -35,21 +39,44 @@ if attempt == "1":
 """
 
 
-def ready(make_lab: MakeLab, tmp_path: Path) -> tuple[Lab, User]:
-    """Three hosts and a spare, and a user with the script."""
-    lab = make_lab(4)
-    user = User(tmp_path)
-    user.write("train.py", SCRIPT)
-    carry = {"clusterddp_carry": ["ckpt/last"]}
-    more: dict[str, dict[str, object]] = {host.name: dict(carry) for host in lab.hosts}
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Three hosts and a spare for all tests here, which leave none of them off; two more for `left_alone`."""
+    with own_lab(6, connect_timeout=2) as made:
+        yield made
+
+
+def ready(lab: Lab, folder: Path) -> User:
+    """A user with the script, three hosts and a spare."""
+    more: dict[str, dict[str, object]] = {host.name: {"clusterddp_carry": ["ckpt/last"]} for host in lab.hosts}
     more["gpu03"]["clusterddp_role"] = "spare"
-    lab.write_inventory(user.folder / "inventory.yaml", more=more)
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    return lab, user
+    return user_of(lab, folder, {"train.py": SCRIPT}, hosts=[host.name for host in lab.hosts[:4]], more=more)
 
 
-def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab, user = ready(make_lab, tmp_path)
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """A run that is to stop without its operator, who was killed; somebody looks on."""
+
+    hosts: list[LabHost]
+    run: str
+    looks_on: Live
+
+
+@pytest.fixture(scope="module", autouse=True)
+def left_alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftAlone]:
+    """Its lease lasts a minute, in which the other tests go on."""
+    hosts = lab.hosts[4:]
+    names = [host.name for host in hosts]
+    user = user_of(lab, tmp_path_factory.mktemp("left"), {"train.py": SCRIPT}, hosts=names)
+    with user.start("run", "--on-disconnect", "stop", "train.py") as live:
+        live.wait_for("attempt 1 world 2", times=2)
+        live.process.kill()
+    with user.start("logs", "--follow", live.run) as looks_on:
+        yield LeftAlone(hosts, live.run, looks_on)
+
+
+def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(lab: Lab, tmp_path: Path) -> None:
+    user = ready(lab, tmp_path)
     tell = 'echo "$CLUSTERDDP_EVENT: $CLUSTERDDP_TEXT" >>told'
     with user.start("run", "--relaunch", "1", "--notify", tell, "train.py") as live:
         for rank in range(3):
@@ -69,12 +96,13 @@ def test_a_spare_takes_the_place_of_a_host_that_lost_its_power(make_lab: MakeLab
     assert sum(said.text == "5000000 bytes from epoch_7" for said in done.workers) == 3
     second = {(said.rank, said.host) for said in done.workers if said.text == "attempt 2 world 3"}
     assert second == set(enumerate(kept))
+    lab.host("gpu00").boot()
     assert user.status(done.run)["attempt"] == 2
-    wait_until_nothing_is_left([lab.host(name) for name in kept], done.run)
+    wait_until_nothing_is_left(lab.hosts[:4], done.run)
 
 
-def test_it_goes_on_with_no_operator(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab, user = ready(make_lab, tmp_path)
+def test_it_goes_on_with_no_operator(lab: Lab, tmp_path: Path) -> None:
+    user = ready(lab, tmp_path)
     with user.start("run", "--relaunch", "1", "train.py") as live:
         live.wait_for("attempt 1 world 3")
         run = live.run
@@ -85,19 +113,15 @@ def test_it_goes_on_with_no_operator(make_lab: MakeLab, tmp_path: Path) -> None:
     wait_until("the second attempt ends", lambda: "final" in host.run(["sh", "-c", record], check=False).stdout, 240)
     status = user.status(run)
     assert (status["attempt"], [host["name"] for host in status["hosts"]]) == (2, ["gpu01", "gpu02", "gpu03"])
+    lab.host("gpu00").boot()
     said = user.run("logs", run, "--attempt", "all").workers
     assert sorted(line.host for line in said if line.text.startswith("attempt 2")) == ["gpu01", "gpu02", "gpu03"]
     assert [line.host for line in said if line.text == "5000000 bytes from epoch_7"].count("gpu03") == 1
     assert "gpu03: ckpt/last: from gpu01 (5.0 MB)" in user.run("status", run).out
 
 
-def test_a_run_ends_with_its_terminal_when_that_is_wanted(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab, user = ready(make_lab, tmp_path)
-    with user.start("run", "--on-disconnect", "stop", "train.py") as live:
-        live.wait_for("attempt 1 world 3")
-        run = live.run
-        live.process.kill()
-    done = user.run("logs", "--follow", run)  # it looks on, and renews nothing
+def test_a_run_ends_with_its_terminal_when_that_is_wanted(left_alone: LeftAlone) -> None:
+    done = left_alone.looks_on.end()  # it looks on, and renews nothing
     assert done.code == 143
     assert "lease lapsed" in done.notes[-1]
-    wait_until_nothing_is_left(lab.hosts[:3], run)
+    wait_until_nothing_is_left(left_alone.hosts, left_alone.run)

@@ -53,7 +53,7 @@ def test_a_job_has_room_once_some_is_freed_or_its_folder_is_on_a_larger_disk(mak
 
 def test_a_run_whose_hosts_did_not_answer_is_asked_for_later(make_lab: MakeLab, user: User) -> None:
     need_torch()
-    lab = make_lab(1)
+    lab = make_lab(1, connect_timeout=2)
     host = lab.host("gpu00")
     lab.write_inventory(user.folder / "inventory.yaml")
     with user.start("run", "waits.py", "/never") as live:
@@ -74,7 +74,7 @@ def test_a_host_that_was_cut_off_while_the_others_ended_is_ended_by_the_told_com
     make_lab: MakeLab, user: User
 ) -> None:
     need_torch()
-    lab = make_lab(3)
+    lab = make_lab(3, connect_timeout=2)
     *others, cut_off = lab.hosts
     lab.write_inventory(user.folder / "inventory.yaml")
     with user.start("run", "--nnodes", "2:3", "--max-restarts", "1", "waits.py", "/tmp/go on") as live:

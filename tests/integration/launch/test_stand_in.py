@@ -42,7 +42,7 @@ def let_go(lab: Lab, names: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("relaunch", [False, True], ids=["plain", "relaunch"])
 def test_it_has_the_place_of_a_host_that_is_off(make_lab: MakeLab, tmp_path: Path, relaunch: bool) -> None:  # noqa: FBT001
-    lab = make_lab(4)
+    lab = make_lab(4, connect_timeout=2)
     user = with_spares(lab, tmp_path, ["gpu02", "gpu03"])
     lab.host("gpu00").power_off()
     done = user.run("run", "--detach", *(["--relaunch", "1"] if relaunch else []), "train.py")
@@ -70,7 +70,7 @@ def test_it_has_the_place_of_a_host_that_is_off(make_lab: MakeLab, tmp_path: Pat
 
 
 def test_neither_a_refused_connection_nor_a_silent_host_is_waited_for(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(3)
+    lab = make_lab(3, connect_timeout=2)
     user = with_spares(lab, tmp_path, ["gpu02"], "print('here', flush=True)\n")
     host = lab.host("gpu01")
     for fault, why in ((host.reject, "refused"), (host.drop, "no answer from")):
@@ -84,7 +84,7 @@ def test_neither_a_refused_connection_nor_a_silent_host_is_waited_for(make_lab: 
 
 
 def test_where_there_are_too_few_or_none_the_run_does_not_start(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(4)
+    lab = make_lab(4, connect_timeout=2)
     user = with_spares(lab, tmp_path, ["gpu03"])
     lab.host("gpu01").power_off()
     lab.host("gpu02").power_off()
@@ -111,7 +111,7 @@ def test_a_host_that_answers_and_refuses_us_is_not_replaced(make_lab: MakeLab, t
 
 
 def test_an_elastic_run_is_filled_up_by_spares_to_its_most(make_lab: MakeLab, tmp_path: Path) -> None:
-    lab = make_lab(4)
+    lab = make_lab(4, connect_timeout=2)
     user = with_spares(lab, tmp_path, ["gpu03"])
     lab.host("gpu01").power_off()
     with user.start("run", "--nnodes", "1:3", "train.py") as live:

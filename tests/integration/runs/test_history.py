@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.cli import WAIT, User, wait_until_nothing_is_left
+from tests.integration.cli import WAIT, User, user_of, wait_until_nothing_is_left
+from tests.lab import texts
+from tests.own_lab import own_lab
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import MakeLab
     from tests.lab import Lab
 
 need_torch()
@@ -28,35 +30,49 @@ if sys.argv[1] == "waits":
 SAME = ("run", "state", "exit_code", "verdict", "remedy", "ended", "started", "attempt", "failures")
 
 
-@pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
-    return make_lab(hosts=3)
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Three hosts for all tests here, which break them and leave them to `user` to mend."""
+    with own_lab(3, connect_timeout=2) as made:
+        yield made
 
 
 @pytest.fixture
-def user(lab: Lab, tmp_path: Path) -> User:
-    user = User(tmp_path)
-    user.write("job.py", SCRIPT)
-    user.up(lab.write_inventory(user.folder / "inventory.yaml"))
-    return user
+def user(lab: Lab, tmp_path: Path) -> Iterator[User]:
+    """Somebody with a project of their own; in the end all hosts are on, joined and known again."""
+    yield user_of(lab, tmp_path, {"job.py": SCRIPT})
+    mend(lab)
 
 
-@pytest.fixture
-def stranger(lab: Lab, user: User, tmp_path: Path) -> User:
+def mend(lab: Lab) -> None:
+    for host in lab.hosts:
+        if not host.running:
+            host.boot()
+        host.heal()
+    (lab.folder / "known_hosts").write_text(texts.known_hosts(lab.machines))
+
+
+def stranger_to(lab: Lab, user: User, name: str) -> User:
     """The same person at another machine: nothing is kept there."""
-    (tmp_path / "elsewhere").mkdir()
-    other = User(tmp_path / "elsewhere")
-    lab.write_inventory(other.folder / "inventory.yaml")
-    other.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    base = user.folder.parent / name
+    base.mkdir()
+    other = user_of(lab, base, {})
     other.env["HOME"] = user.env["HOME"]
     return other
+
+
+@pytest.fixture
+def stranger(lab: Lab, user: User) -> User:
+    return stranger_to(lab, user, "elsewhere")
 
 
 LISTED = tuple(name for name in SAME if name != "failures")
 
 
-def listed(user: User) -> list[dict[str, Any]]:
-    return [{name: one[name] for name in LISTED} for one in user.run("runs", "--all", "--json").json]
+def listed(user: User, runs: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What the table of all projects' runs says of these."""
+    told = user.run("runs", "--all", "--json").json
+    return [{name: one[name] for name in LISTED} for one in told if one["run"] in runs]
 
 
 def told(user: User, run: str) -> dict[str, Any]:
@@ -64,7 +80,9 @@ def told(user: User, run: str) -> dict[str, Any]:
     return {name: value[name] for name in SAME}
 
 
-def test_one_host_is_enough_to_tell_how_runs_ended(lab: Lab, user: User, stranger: User) -> None:
+def test_one_host_is_enough_to_tell_how_runs_ended_and_without_a_copy_nobody_knows(
+    lab: Lab, user: User, stranger: User
+) -> None:
     good = user.run("run", "job.py", "ends")
     assert good.code == 0, good.err
     bad = user.run("run", "job.py", "raises")
@@ -88,11 +106,22 @@ def test_one_host_is_enough_to_tell_how_runs_ended(lab: Lab, user: User, strange
     assert (hosts["gpu02"]["state"], hosts["gpu02"]["end"]["exits"]) == ("unreachable", {"1": "2"})
 
     lab.host("gpu02").power_off()
-    assert listed(stranger) == [{name: one[name] for name in LISTED} for one in before]
+    assert listed(stranger, runs) == [{name: one[name] for name in LISTED} for one in before]
 
     lab.host("gpu00").new_host_key()
-    assert listed(user) == [{name: one[name] for name in LISTED} for one in before]  # kept by the project
+    assert listed(user, runs) == [{name: one[name] for name in LISTED} for one in before]  # kept by the project
     assert user.run("wait", bad.run).code == 1
+
+    mend(lab)
+    other = stranger_to(lab, user, "with nothing kept")
+    for host in lab.hosts:
+        host.run(["sh", "-c", f"rm ~/.clusterddp/runs/{good.run}/1/*/verdict.json"])
+    assert told(other, good.run)["state"] == "succeeded", "all hosts together judge it again"
+    lab.host("gpu01").power_off()
+    value = told(other, good.run)
+    unknown = ("unknown", 125, "unknown: gpu01 does not answer now")
+    assert (value["state"], value["exit_code"], value["verdict"]) == unknown, "without a copy nobody knows"
+    assert told(user, good.run)["state"] == "succeeded", "who followed it keeps it"
 
 
 def test_a_node_that_was_cut_off_speaks_for_itself_and_the_others_verdict_counts(
@@ -126,19 +155,3 @@ def test_a_run_that_nobody_watched_is_told_though_no_host_answers(lab: Lab, user
     told = [(one["run"], one["state"], one["verdict"]) for one in user.run("runs", "--json").json]
     unknown = "unknown: gpu[00:02] do not answer now"
     assert told == [(runs[0], "stopped", "stopped: by another command"), (runs[1], "unknown", unknown)]
-
-
-def test_without_a_copy_nobody_knows(lab: Lab, user: User, stranger: User) -> None:
-    done = user.run("run", "job.py", "ends")
-    wait_until_nothing_is_left(lab.hosts, done.run)
-    for host in lab.hosts:
-        host.run(["sh", "-c", "rm ~/.clusterddp/runs/*/1/*/verdict.json"])
-    assert told(stranger, done.run)["state"] == "succeeded"
-    lab.host("gpu01").power_off()
-    value = told(stranger, done.run)
-    assert (value["state"], value["exit_code"], value["verdict"]) == (
-        "unknown",
-        125,
-        "unknown: gpu01 does not answer now",
-    )
-    assert told(user, done.run)["state"] == "succeeded"

@@ -34,7 +34,7 @@ OLD_BEAT = 3600.0  # seconds
 def shared() -> Iterator[Lab]:
     from tests.own_lab import own_lab  # noqa: PLC0415 - where no lab can be, the test is skipped
 
-    with own_lab(2, shared_home=True) as lab:
+    with own_lab(2, shared_home=True, connect_timeout=2) as lab:
         yield lab
 
 
