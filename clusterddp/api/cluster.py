@@ -166,7 +166,7 @@ class Cluster(ClusterHosts):
         return self._launcher(options.launcher).submit(self, options)
 
     def _renewed(self, run: Run) -> Run:
-        """Return a run that was just started; one that is to end with its operator goes on until this is closed."""
+        """Return the run, which was just started; its lease, if it has one, is renewed until this Cluster is closed."""
         from clusterddp.runs.background import renewed_until  # noqa: PLC0415 - only what starts runs renews leases
 
         return renewed_until(self._closed, run)
@@ -347,7 +347,7 @@ class Cluster(ClusterHosts):
         return api.leftovers.orphans(self)
 
     def unended_runs(self) -> list[RunView]:
-        """Return the runs, of any project, that go on or have left processes on the hosts that answer."""
+        """Return the runs of all projects that are not over on some host, or whose processes are still there."""
         return api.leftovers.unended_runs(self)
 
     def workdirs_beside(self) -> list[WorkdirBeside]:

@@ -69,7 +69,7 @@ class ClusterHosts:
         return f"<Cluster of {counted(len(self.inventory.hosts), 'host')} from {where}, project {self.project.root}>"
 
     def close(self) -> None:
-        """End every connection. Runs go on, but those with ``on_disconnect="stop"`` end within a minute."""
+        """Close every connection. Runs continue; only those with ``on_disconnect="stop"`` are stopped, in a minute."""
         self._closed.set()
         self.connections.close()
 

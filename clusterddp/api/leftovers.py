@@ -95,7 +95,7 @@ def _hosts_with_files(site: Site) -> HostGroup:
 
 
 def unended_runs(site: Site) -> list[RunView]:
-    """Return the runs, of any project, that go on or have left processes."""
+    """Return the runs of all projects that are not over on some host, or whose processes are still there."""
     with_processes = {found.run for found in orphans(site)}
     return [view for view in find_runs.list_runs(site) if view.goes_on or view.run in with_processes]
 

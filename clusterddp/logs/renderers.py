@@ -48,7 +48,7 @@ def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
 
 
 def lines(batches: Iterable[list[Event]]) -> Iterator[LogLine]:
-    """Yield every line in batches of events; raises ClusterddpError if a host's stream is given up."""
+    """Convert batches of log events to log lines; raises ClusterddpError if a host's log stream failed for good."""
     reader = LineReader()
     for event in (event for batch in batches for event in batch):
         if isinstance(event, FrameArrived):

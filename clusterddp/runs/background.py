@@ -1,4 +1,4 @@
-"""Repeat a call for each of several hosts, one thread per host, while a run is followed or its process lives.
+"""Repeat a call to each host of a run, one thread per host: renewals of the run's lease, late hosts that join.
 
 A paused terminal or another unreachable host does not delay a host's call.
 """
@@ -64,9 +64,9 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
 
 
 def renewed_until(closed: threading.Event, run: Run) -> Run:
-    """Return the run; its lease, if it has one, is renewed in the background until ``closed`` is set.
+    """Renew the run's lease in a background thread until ``closed`` is set or this process ends; return the run.
 
-    Nor is it renewed once this process has ended.
+    Only runs with ``--on-disconnect stop`` have a lease; for others nothing is done.
     """
 
     def renew() -> None:

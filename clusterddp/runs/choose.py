@@ -148,7 +148,7 @@ def _owner(view: RunView) -> str:
 def _find_referenced(runs: Sequence[RunView], reference: str) -> RunView:
     """Return the newest run of this name or job number, or else the only one whose id begins with the reference.
 
-    The name of an array means no single run, even if it is the beginning of an id: raises RunError.
+    Raises RunError if it is the name of an array, which is several runs, even if an id begins with that name.
     """
     named = [view for view in runs if view.record.name == reference]
     prefixed = [view for view in runs if view.run.startswith(reference)]

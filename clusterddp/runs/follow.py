@@ -14,7 +14,7 @@ from clusterddp.runs.streams import Streams
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Selection
@@ -29,11 +29,11 @@ SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have
 
 
 class Follower:
-    """Follows one run.
+    """Follows one run; ``verdict`` is how it ended, once ``batches`` is exhausted, or None if the run goes on.
 
-    ``tell`` receives notable events of the run as a name (``lost``, ``relaunched``) and a line. ``wait`` returns the
-    seconds after which there must be a batch of log events even if none came, an empty one; None: there need not be.
-    ``watch`` takes note of each batch after it was passed on.
+    ``tell`` receives notable events of the run as a name (``lost``, ``relaunched``) and a line. ``wait`` returns after
+    how many seconds without log events an empty batch is yielded; None: only batches with events are. ``watch`` takes
+    note of each batch after the caller has handled it.
     """
 
     def __init__(
@@ -46,32 +46,28 @@ class Follower:
     ) -> None:
         self.run, self.selection, self.tell, self.wait = run, selection, tell, wait
         self.watch = watch
+        self.verdict: Verdict | None = None
         self._merge: Merge | None = None
         self._silent: set[str] = set()  # hosts that are known not to answer
         self._silence_reported = False  # whether it was reported that no host answers
 
     def follow(self, on_events: Callable[[list[Event]], None]) -> Verdict | None:
-        """Pass on each batch to ``on_events``; return the verdict as ``batches`` does."""
-        batches = self.batches()
-        while True:
-            try:
-                events = next(batches)
-            except StopIteration as end:
-                verdict: Verdict | None = end.value
-                return verdict
+        """Call ``on_events`` with each batch; return the verdict, None if the selection does not follow the run."""
+        for events in self.batches():
             on_events(events)
+        return self.verdict
 
-    def batches(self) -> Generator[list[Event], None, Verdict | None]:
-        """Yield batches until every host has ended or is lost, and on through later attempts; return the verdict.
+    def batches(self) -> Iterator[list[Event]]:
+        """Yield batches of log events until every host has ended or is lost; go on with the attempts after a relaunch.
 
-        Returns None if the run goes on, or if the selection does not follow.
+        Without ``follow`` in the selection, it yields the lines that there are now, and sets no verdict.
         """
         while True:
             streams, hosts = Streams(self.run, self.selection), self.run.selected(self.selection)
             with Merge(hosts, streams, follow=self.selection.follow, retry=self._retry) as self._merge:
                 if not self.selection.follow:
                     yield from self._batches_of(self._merge, streams)
-                    return None
+                    return
                 with EndDetector(self.run, streams, self._merge) as detector:
                     yield from self._batches_of(self._merge, streams)
                 self._silent = detector.silent_hosts()
@@ -79,7 +75,8 @@ class Follower:
                 self.tell("missing", line)
             view = self._wait_for_end()
             if view.attempt == self.run.attempt:
-                return self.run.watched(view)
+                self.verdict = self.run.watched(view)
+                return
             self.selection = replace(self.selection, start={}, tail=None)
             for attempt in range(self.run.attempt + 1, view.attempt):
                 yield from self._missed(attempt, view)
@@ -91,7 +88,7 @@ class Follower:
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
     def _missed(self, attempt: int, view: RunView) -> Iterator[list[Event]]:
-        """Yield the batches of an attempt that began and ended before this heard of it: this machine may have slept."""
+        """Yield the batches of an attempt that began and ended unnoticed, for example while this machine was asleep."""
         if attempt not in view.spools:  # no host that answers began its part
             return
         run = self.run.at(view).of_attempt(attempt)

@@ -154,7 +154,7 @@ class Run(RunOnHosts):
         return selected_by(words, hosts, time.time_ns())
 
     def _read_lines(self, selection: Selection) -> Iterator[LogLine]:
-        """Yield the lines of the selection from all hosts; an attempt that others came after has no more to follow."""
+        """Yield the selected lines of all hosts; an attempt before the last one has ended, so it is not followed."""
         follow = selection.follow and self.attempt == max(self.attempts, default=self.attempt)
         run = self
         if follow:

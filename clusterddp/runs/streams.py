@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Opens each host's stream of the selected lines of a run's attempt, at a position to go on from. Thread-safe."""
+    """Opens a host's stream of selected log lines of one attempt of a run, from a given position on. Thread-safe."""
 
     def __init__(self, run: RunOnHosts, selection: Selection) -> None:
         self._run, self._selection = run, selection

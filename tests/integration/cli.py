@@ -34,7 +34,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT = 120.0  # seconds; a run takes five of them on two free cores
 OURS = "clusterddp: "
 STATE = "/.clusterddp/"  # in the command line or the environment of all that we start on a host
-LOOK = 0.05  # seconds between two looks at all processes; each look takes some milliseconds of CPU time
+SCAN_INTERVAL = 0.05  # seconds between two scans of all processes; a scan takes some milliseconds of CPU time
 _LABEL = re.compile(r"\[(\d+) (\S+):(\d+)\] (.*)", re.DOTALL)
 
 # For scripts of workers: they wait for a file that the test makes. `pace` is for those that print on and on.
@@ -312,7 +312,7 @@ def assert_nothing_left(hosts: Iterable[LabHost], run: str) -> None:
 def wait_until_nothing_is_left(hosts: Iterable[LabHost], run: str, timeout: float = 20.0) -> None:
     """The supervisor goes a moment after its record, which is what the operator waits for."""
     for host in hosts:
-        wait_until(f"nothing of {run} is on {host.name}", _nothing(host, run), timeout, LOOK)
+        wait_until(f"nothing of {run} is on {host.name}", _nothing(host, run), timeout, SCAN_INTERVAL)
 
 
 def _nothing(host: LabHost, run: str) -> Callable[[], bool]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 INIT = Path(__file__).with_name("hostinit.sh")
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid")
-# It is put in place when nothing can be written in it any more: a file that is open for writing would forbid that.
+# A mount cannot become read-only while a file is open for writing in it. So it does before processes can see it.
 _READ_ONLY = """
 aside=$(mktemp -d)
 mount --bind "$1" "$aside"

@@ -44,8 +44,8 @@ class Lab:
         users: The accounts; the first is the operator's.
         home_files: Texts by path, which every account's home has from the beginning.
         variables: The inventory's variables of all hosts (default: an interpreter whose torch is torchrun alone).
-        connect_timeout: Seconds after which the operator takes a host for silent (default: our own 10). Name it where
-            a test asks hosts that are off, and how long the question takes is not its point.
+        connect_timeout: The inventory's ConnectTimeout, seconds (default: none, so the product's 10 hold). For tests
+            that contact hosts that are off, and do not test how long that takes.
         kept: The lab outlives this process (until `python -m tests.lab down`).
 
     Attributes:

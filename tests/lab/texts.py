@@ -46,7 +46,7 @@ def inventory(
     twice: Sequence[str],
     more: Mapping[str, Mapping[str, object]],
 ) -> str:
-    """The inventory's YAML; `ssh_args` as of `ssh_arguments`, see `Lab.inventory_text` for the other arguments."""
+    """The inventory as YAML; `ssh_arguments` makes ``ssh_args``, `Lab.inventory_text` explains the rest."""
     entries: dict[str, dict[str, object]] = {}
     for host in hosts:
         shared = {"ansible_host": host.address, **host.options.vars}
@@ -65,7 +65,7 @@ def inventory(
 
 
 def ssh_arguments(folder: Path, bastion: LabHost | None, proxy: Proxy, connect_timeout: int | None) -> str:
-    """The arguments of ssh by which the operator reaches every host."""
+    """The ssh options of all hosts in the inventory: known hosts, time limit, and the way through a bastion."""
     known = f"-o UserKnownHostsFile={folder}/known_hosts"
     if connect_timeout is not None:
         known += f" -o ConnectTimeout={connect_timeout}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from tests.slurm.seen import HOME, LOST, cancelled_in_the_end, nothing_is_left, 
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.lab.host import LabHost
     from tests.lab.slurm import Slurm
 
 need_torch()
@@ -42,6 +45,17 @@ wait_for(sys.argv[1])
 print("done", flush=True)
 """
 )
+
+
+@contextlib.contextmanager
+def bashrc(host: LabHost, text: str) -> Iterator[None]:
+    """Replace the user's .bashrc on a host, which tests share, for the block."""
+    before = host.read(f"{HOME}/.bashrc")
+    host.write(".bashrc", text)
+    try:
+        yield
+    finally:
+        host.write(".bashrc", before)
 
 
 @pytest.fixture
@@ -127,14 +141,10 @@ def test_a_job_that_somebody_cancels_ends_the_run_with_143(user: User, slurm: Sl
 @thorough
 def test_secrets_and_the_operators_environment_stay_out_of_what_slurm_keeps(user: User, slurm: Slurm) -> None:
     words = ("run", "--nnodes", "1", "--secret", "TOKEN", "--env", "API_KEY=s3cretkey", "speak.py", "token")
-    before = slurm.controller.read(f"{HOME}/.bashrc")
     own = '[ -z "$SSH_CONNECTION" ] || '  # for what submits, not for what Slurm asks a login shell for
     own += "export SBATCH_EXPORT=ALL SBATCH_OUTPUT=/tmp/elsewhere-%j OPERATORS_OWN=s3cretown\n"
-    slurm.controller.write(".bashrc", own)  # which sbatch lets win over the script's lines
-    try:
+    with bashrc(slurm.controller, own):  # which sbatch lets win over the script's lines
         done = user.run(*words, env={"TOKEN": "s3cretvalue"})
-    finally:
-        slurm.controller.write(".bashrc", before)
     assert done.code == 0, done.err
     assert not slurm.compute[0].run(["sh", "-c", "ls /tmp/elsewhere-*"], check=False).stdout
     assert "[0 gpu01:0] eulavterc3s yekterc3s None" in done.lines
@@ -159,7 +169,7 @@ def test_a_run_waits_in_the_queue_says_why_and_can_be_stopped_there(user: User, 
 
 
 SLOW_SBATCH = """#!/bin/sh
-# Slurm has the job, and its number does not arrive.
+# Submits the job, and never prints its number.
 /usr/bin/sbatch "$@" >/dev/null
 touch "{home}/submitted"
 exec tail -f /dev/null
@@ -169,17 +179,14 @@ exec tail -f /dev/null
 @thorough
 def test_a_run_that_is_interrupted_while_it_is_submitted_leaves_no_job(user: User, slurm: Slurm) -> None:
     login, submitted = slurm.controller, ["test", "-e", f"{HOME}/submitted"]
-    login.write("bin/sbatch", SLOW_SBATCH.format(home=HOME))
-    login.run(["chmod", "755", f"{HOME}/bin/sbatch"])
-    login.write(".bashrc", f"export PATH={HOME}/bin:$PATH\n")
-    try:
-        with cancelled_in_the_end(slurm), user.start("run", "--nnodes", "2", "--name", "cut", "speak.py") as live:
-            wait_until("Slurm has the job", lambda: login.run(submitted, check=False).returncode == 0)
-            live.interrupt()
-            done = live.end()
-            assert not slurm.run("squeue", "--noheader")
-    finally:
-        login.run(["rm", "-r", f"{HOME}/bin", f"{HOME}/.bashrc"])
+    login.write("slow/sbatch", SLOW_SBATCH.format(home=HOME))
+    login.run(["chmod", "755", f"{HOME}/slow/sbatch"])
+    path, run = f"export PATH={HOME}/slow:$PATH\n", ("run", "--nnodes", "2", "--name", "cut", "speak.py")
+    with bashrc(login, path), cancelled_in_the_end(slurm), user.start(*run) as live:
+        wait_until("Slurm has the job", lambda: login.run(submitted, check=False).returncode == 0)
+        live.interrupt()
+        done = live.end()
+        assert not slurm.run("squeue", "--noheader")
     assert done.code == 130, done.err
     assert user.status("cut")["state"] == "stopped"
     nothing_is_left(slurm)

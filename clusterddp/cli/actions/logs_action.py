@@ -77,8 +77,9 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     offsets = saver.offsets() if saver else {}
     if given.after:
         offsets = offsets_after(read_lines(given.after, found.id))
-    known = max(offsets, default=1) if offsets or given.after else None
-    attempts = select_attempts(found, given.attempt, known, follow=selection.follow)
+    # a FILE without lines has none of the first attempt either
+    first = max(offsets, default=1 if given.after else found.attempt)
+    attempts = select_attempts(found, given.attempt, first, follow=selection.follow)
     if given.host:
         names = set(found.hosts_like(given.host, "--host"))
         selection = replace(selection, hosts=hosts_with_parts(attempts, given.host, names))
@@ -92,14 +93,13 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
 
 
 def _refuse_missing_rank(run: Run, ranks: tuple[int, ...]) -> None:
-    """Raise RunError if the run began with none of these ranks, and none came with a host that joined it."""
+    """Raise RunError if no worker has one of these ranks, neither from the start nor on a host that joined later."""
     world = run.record.world_size or 0
     if not ranks or min(ranks) < world:
         return
     held = {rank for host in run.view().hosts() for rank in host.ranks}
     if held.isdisjoint(ranks):
-        last = max(world - 1, *held) if held else world - 1
-        raise RunError(f"run {run.id} has no rank {min(ranks)}", remedy=f"its ranks are 0-{last}")
+        raise RunError(f"run {run.id} has no rank {min(ranks)}", remedy=f"its ranks are 0-{max({world - 1, *held})}")
 
 
 def wait_until_begun(run: Run) -> Run:
@@ -198,13 +198,14 @@ def _without_hosts(run: Run, hosts: set[str]) -> Run:
     return replace(run, spools={name: spool for name, spool in run.spools.items() if name not in hosts})
 
 
-def select_attempts(run: Run, attempt: int | str, known: int | None, *, follow: bool) -> list[Run]:
-    """Return the attempts of a run to be read, in order; raises RunError.
+def select_attempts(run: Run, attempt: int | str, first: int, *, follow: bool) -> list[Run]:
+    """Return the attempts that ``logs`` reads, oldest first, each as a Run of that attempt.
 
-    ``known``: the newest one whose lines were read before; what has come after them is read too, if none is named.
+    ``attempt`` is the option's value. With ``last``, earlier attempts are read too, from number ``first`` on. Raises
+    RunError if the run has no such attempt, or it has ended and cannot be followed.
     """
     if attempt in {"last", "all"}:
-        first = 1 if attempt == "all" else known or run.attempt
+        first = 1 if attempt == "all" else first
         return [*(run.of_attempt(number) for number in sorted(run.attempts) if first <= number < run.attempt), run]
     found = run.of_attempt(int(attempt))
     if follow and found.attempt != run.attempt:

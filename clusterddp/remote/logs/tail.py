@@ -287,7 +287,7 @@ class LogTail:
 
 
 def _line_search(pattern: "re.Pattern[str]") -> Callable[[bytes], object]:
-    """A search in a line as it is shown: a byte that is no UTF-8 is one replacement character."""
+    """A function that searches a line as text; each invalid UTF-8 sequence becomes U+FFFD, as on the terminal."""
     search = pattern.search
     return lambda line: search(line.decode(errors="replace"))  # naming the encoding takes twice as long
 

@@ -189,7 +189,7 @@ def _describe_run(folder: JobFolder) -> SubmittedRun:
 def slurm_stop(request: Request) -> Dict[str, Any]:
     """Order a run to stop, now and at every later start; takes an ``OrderedStop``, returns a ``StopCount``.
 
-    Where the submission was interrupted, the number of its job is unknown; Slurm may have it, and is to cancel it.
+    If the submission was interrupted before sbatch printed the job's number, the job is cancelled by its comment.
     """
     order = request.read_args(OrderedStop)
     folder = existing_folder(request.state, order.run)

@@ -303,12 +303,12 @@ class Spool:
         write_private(self.path(CONTROL_KEY), key, durable=False)
 
     def lease(self) -> Optional[str]:
-        """The mark of the attached operator's last renewal, another one for each; None where there was none."""
-        mark = read_json(self.path(LEASE))
-        return mark if isinstance(mark, str) else None
+        """The random token that the operator's last renewal of the lease wrote; None where there was none."""
+        token = read_json(self.path(LEASE))
+        return token if isinstance(token, str) else None
 
     def renew_lease(self) -> None:
-        """Record that the attached operator is there: a mark, for under Slurm this may be another host's clock."""
+        """Renew the lease: write a new random token. Under Slurm the login host does it, whose boot clock is no use."""
         write_json(self.path(LEASE), os.urandom(8).hex(), durable=False)
 
     def secrets(self) -> Dict[str, str]:

@@ -25,7 +25,7 @@ class Inbox:
         self.stop: Optional[EndOrder] = None  # the order to stop
         self.ready = ready  # the commit record; None while not all nodes are ready
         self.lease = 0.0  # boot clock time when a renewal of the attached operator was first seen; 0: never
-        self._renewal: Optional[str] = None  # the mark of that renewal
+        self._token: Optional[str] = None  # which that renewal wrote
 
     def readers(self, changed: Callable[[], object]) -> Dict[str, Callable[[], None]]:
         """The functions that the file thread calls at every turn, by name; each calls ``changed`` after a change."""
@@ -53,6 +53,6 @@ class Inbox:
         self.ready = self.ready or self.spool.committed()
 
     def _read_lease(self) -> None:
-        renewal = self.spool.lease() if self.leased else None
-        if renewal and renewal != self._renewal:
-            self._renewal, self.lease = renewal, boot_clock()
+        token = self.spool.lease() if self.leased else None
+        if token and token != self._token:
+            self._token, self.lease = token, boot_clock()

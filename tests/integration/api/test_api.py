@@ -198,11 +198,11 @@ def test_a_run_that_is_to_end_with_its_operator_goes_on_until_the_cluster_is_clo
     monkeypatch.setattr(background, "RENEWAL_INTERVAL", 0.5)
     operator = Cluster(cluster.inventory, project=cluster.project)
     run = operator.run("tells.py", ["/tmp/never"], on_disconnect="stop", grace="1s")
-    marks: set[str] = set()
+    tokens: set[str] = set()
 
     def renewals() -> int:
-        marks.add(lab.hosts[0].run(["cat", f"{run.spools['gpu00']}/{LEASE}"], check=False).stdout)
-        return len(marks)
+        tokens.add(lab.hosts[0].run(["cat", f"{run.spools['gpu00']}/{LEASE}"], check=False).stdout)
+        return len(tokens)
 
     wait_until("it has outlived two leases", lambda: renewals() > 12)
     assert run.status()["state"] == "running"

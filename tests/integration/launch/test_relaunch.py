@@ -41,7 +41,10 @@ if attempt == "1":
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Three hosts and a spare for all tests here, which leave none of them off; two more for `left_alone`."""
+    """Six hosts for all tests of this file: three nodes and a spare, and two for `left_alone`.
+
+    A test that powers off a host boots it again.
+    """
     with own_lab(6, connect_timeout=2) as made:
         yield made
 
@@ -55,16 +58,16 @@ def ready(lab: Lab, folder: Path) -> User:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """A run that is to stop without its operator, who was killed; somebody looks on."""
+    """A run with `--on-disconnect stop` whose operator was killed."""
 
     hosts: list[LabHost]
     run: str
-    looks_on: Live
+    looks_on: Live  # `logs --follow` of it
 
 
 @pytest.fixture(scope="module", autouse=True)
 def left_alone(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftAlone]:
-    """Its lease lasts a minute, in which the other tests go on."""
+    """Start the run before the other tests: its hosts stop it a minute after its operator was killed."""
     hosts = lab.hosts[4:]
     names = [host.name for host in hosts]
     user = user_of(lab, tmp_path_factory.mktemp("left"), {"train.py": SCRIPT}, hosts=names)

@@ -54,7 +54,7 @@ def user(lab: Lab, tmp_path: Path) -> Iterator[User]:
 
 
 def follow_in_python(user: User, run: str) -> tuple[list[LogLine], Future[None]]:
-    """Follow with `run.logs(follow=True)`, from a first line on: the lines so far, and when there are no more."""
+    """Run `run.logs(follow=True)` in a thread; return, after its first line, the list that grows, and its future."""
     lines: list[LogLine] = []
 
     def follow() -> None:

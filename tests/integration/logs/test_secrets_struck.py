@@ -64,7 +64,7 @@ def holding(text: str) -> list[str]:
 
 
 def files_holding(host: LabHost, *parts: str) -> list[str]:
-    """Files of a host's own disk that hold one of these texts; not what a job's own output went to."""
+    """The files on a host that contain one of these texts, without the output files of workers."""
     patterns = [word for part in parts for word in ("-e", part)]
     places = ["/home/trainer", "/var/tmp", "/tmp", "-xdev"]  # this checkout may be mounted below
     found = host.run(["find", *places, "-type", "f", "-exec", "grep", "-lF", *patterns, "{}", "+"], check=False)
@@ -72,7 +72,7 @@ def files_holding(host: LabHost, *parts: str) -> list[str]:
 
 
 def asked_of(user: User, *runs: str, live: bool = False) -> str:
-    """All that our commands print of runs, which have ended unless they are ``live``."""
+    """All that our commands print of these runs; `wait` is left out where they are ``live``."""
     asked: list[tuple[str, ...]] = [
         words for run in runs for words in (("status", run), ("status", "--json", run), ("doctor", "--explain", run))
     ]
@@ -83,7 +83,7 @@ def asked_of(user: User, *runs: str, live: bool = False) -> str:
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Lab]:
-    """Two hosts for all tests here; no file of any run but a job's own output may ever hold a secret."""
+    """Two hosts for all tests of this file; only the output files of workers may contain a secret there."""
     with own_lab(2) as lab:
         yield lab
 

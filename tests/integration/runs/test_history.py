@@ -32,14 +32,14 @@ SAME = ("run", "state", "exit_code", "verdict", "remedy", "ended", "started", "a
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Three hosts for all tests here, which break them and leave them to `user` to mend."""
+    """Three hosts for all tests of this file; `user` repairs them after each test."""
     with own_lab(3, connect_timeout=2) as made:
         yield made
 
 
 @pytest.fixture
 def user(lab: Lab, tmp_path: Path) -> Iterator[User]:
-    """Somebody with a project of their own; in the end all hosts are on, joined and known again."""
+    """A user with a new project; after the test all hosts are on, reachable and in known_hosts again."""
     yield user_of(lab, tmp_path, {"job.py": SCRIPT})
     mend(lab)
 
@@ -70,7 +70,7 @@ LISTED = tuple(name for name in SAME if name != "failures")
 
 
 def listed(user: User, runs: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What the table of all projects' runs says of these."""
+    """The rows of `runs --all --json` for these runs."""
     told = user.run("runs", "--all", "--json").json
     return [{name: one[name] for name in LISTED} for one in told if one["run"] in runs]
 

@@ -19,7 +19,7 @@ LIMIT = 60.0  # seconds for what happens at once
 
 @dataclass
 class Run:
-    """A run whose hosts answer ``told`` to a renewal; an error is raised. ``views`` are those of its later looks."""
+    """A fake run: ``told`` are each host's answers to ``renew``, ``views`` those of ``view``; exceptions are raised."""
 
     record: RunRecord  # of its hosts and spares
     told: dict[str, list[bool | Exception]] = field(default_factory=dict)

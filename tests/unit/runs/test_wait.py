@@ -103,12 +103,13 @@ def test_a_run_that_nobody_tells_of_in_time_is_looked_for_on_all_hosts(monkeypat
 
 
 class Waiting:
-    """A run with secrets, as it is seen from look to look; ``brought``: the attempts that began with them."""
+    """A fake run with secrets: ``view`` returns one of ``views`` after the other, ``begun`` adds to ``brought``."""
 
     id, secrets = RUN, {"TOKEN": "s3cret"}
+    brought: list[int]  # the attempts whose hosts were brought the secrets
 
     def __init__(self, *views: SimpleNamespace) -> None:
-        self.views, self.brought, self.attempt = list(views), list[int](), 1
+        self.views, self.brought, self.attempt = list(views), [], 1
 
     def view(self, **_: object) -> SimpleNamespace:
         return self.views.pop(0)

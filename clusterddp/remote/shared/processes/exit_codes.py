@@ -9,5 +9,5 @@ EXIT_STOPPED = 143  # 128 + SIGTERM: by an order
 
 
 def shell_code(returncode: int) -> int:
-    """What ``subprocess`` tells of a process's end as a shell's exit code: 128 + N for death by signal N."""
+    """Convert a return code of ``subprocess`` to a shell's exit code: -N, killed by signal N, becomes 128 + N."""
     return returncode if returncode >= 0 else 128 - returncode

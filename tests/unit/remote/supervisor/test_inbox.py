@@ -1,4 +1,4 @@
-"""What a supervisor reads in its spool."""
+"""Files in its spool that a supervisor reads: the lease."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_renewal_counts_by_this_hosts_clock_when_it_is_first_seen(
 
 
 @pytest.mark.parametrize("content", [7.5, None, ["x"], {}])
-def test_what_is_no_mark_is_no_renewal(spool: Spool, tmp_path: Path, content: object) -> None:
+def test_what_is_no_token_is_no_renewal(spool: Spool, tmp_path: Path, content: object) -> None:
     (tmp_path / LEASE).write_text(json.dumps(content))
     box = Inbox(spool, leased=True)
     box.readers(lambda: None)["lease file"]()
