@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clusterddp.hosts.ask import ask_list
-from clusterddp.remote.shared.collectives import hang_judge, hang_sentence
+from clusterddp.remote.shared.collectives import hang_judge, hang_sentence, stack_judge
 from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, UNDECIDED
 from clusterddp.remote.shared.collectives.trace_records import MAX_WORLD, TracesRequest, WorkerTrace
 from clusterddp.remote.shared.run.run_state import RunState
@@ -156,8 +156,8 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     world = range(size) if hosts and size <= MAX_WORLD else ()
     finding = hang_judge.judge(world, before, after)
     at_work = finding.state == ADVANCING and not finding.idle
-    ranks = [] if at_work else hang_sentence.ranks_to_look_at(finding, after)
-    evidence = hang_sentence.Evidence(
+    ranks = [] if at_work else stack_judge.ranks_to_look_at(finding, after)
+    evidence = stack_judge.Evidence(
         finding=finding,
         traces={trace.rank: trace for trace in after},
         hosts=hosts,
@@ -165,11 +165,11 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
         silent=view.silent,
         workdirs=dict(view.record.workdirs),
     )
-    evidence = evidence._replace(finding=hang_sentence.refine(evidence))
+    evidence = evidence._replace(finding=stack_judge.refine(evidence))
     return _from_evidence(run.id, evidence, reasons)
 
 
-def _from_evidence(run: str, evidence: hang_sentence.Evidence, reasons: Sequence[str]) -> Why:
+def _from_evidence(run: str, evidence: stack_judge.Evidence, reasons: Sequence[str]) -> Why:
     """Put what is known into the answer; ``reasons``: why hosts did not say what their workers do."""
     judged = evidence.finding
     finding = judged.mismatch if judged.state == ADVANCING and judged.mismatch else judged  # a wrong result is told

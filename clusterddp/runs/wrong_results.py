@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.hosts.ask import ask_list
-from clusterddp.remote.shared.collectives import hang_judge, hang_sentence
+from clusterddp.remote.shared.collectives import hang_judge, hang_sentence, stack_judge
 from clusterddp.remote.shared.collectives.trace_records import MAX_WORLD, TracesRequest, WorkerTrace
 from clusterddp.runs.ask_workers import RunPart
 
@@ -54,7 +54,7 @@ def find_wrong_result(run: RunOnHosts, silent: Sequence[str] = ()) -> WrongResul
     finding = hang_judge.wrong_result(range(size) if size <= MAX_WORLD else (), traces)
     if finding is None:
         return None
-    found = hang_sentence.Evidence(
+    found = stack_judge.Evidence(
         finding=finding._replace(mismatch=finding),
         traces={trace.rank: trace for trace in traces},
         hosts=hosts,

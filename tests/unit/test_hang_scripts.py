@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.hang_scripts import FALSE_HUNG, FOLDER, RIGHT, UNDECIDED, WORLD, WRONG_NAME, HangScript, find
 from clusterddp.remote.shared.collectives import hang_judge
-from clusterddp.remote.shared.collectives.hang_sentence import POINT_TO_POINT
+from clusterddp.remote.shared.collectives.stack_judge import POINT_TO_POINT
 
 CLASSES = {
     hang_judge.MISSING,

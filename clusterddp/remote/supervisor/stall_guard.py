@@ -18,7 +18,7 @@ from ..processes.ownership import find_processes
 from ..processes.stacks import live_workers, stack_reports
 from ..processes.terminate import kill
 from ..processes.traces import worker_traces
-from ..shared.collectives import hang_sentence
+from ..shared.collectives import hang_sentence, stack_judge
 from ..shared.collectives.hang_judge import Finding
 from ..shared.collectives.stall_clock import Look, StallClock
 from ..shared.collectives.trace_records import MAX_WORLD, WorkerTrace
@@ -230,7 +230,7 @@ class StallGuard:
             self._end_round(of)
             self._stop_if_overdue(stall)
         elif not had_stacks:
-            self.ranks = tuple(hang_sentence.ranks_to_look_at(finding, look.traces))
+            self.ranks = tuple(stack_judge.ranks_to_look_at(finding, look.traces))
             self._end_round(of, boot_clock() - of.began + PROOF_PAUSE)
         else:
             self._end_round(of)
@@ -244,17 +244,17 @@ class StallGuard:
         )  # fmt: skip
         return cut(name, MAX_CAUSE)
 
-    def _evidence(self, finding: Finding, of: LookRound) -> hang_sentence.Evidence:
-        evidence = hang_sentence.Evidence(
+    def _evidence(self, finding: Finding, of: LookRound) -> stack_judge.Evidence:
+        evidence = stack_judge.Evidence(
             finding=finding,
             traces={trace.rank: trace for trace in of.look.traces},
             hosts=of.hosts(self.node.membership.names),
             stacks=of.stacks(),
             workdirs=self.node.plan.record.workdirs,
         )
-        return evidence._replace(finding=hang_sentence.refine(evidence))
+        return evidence._replace(finding=stack_judge.refine(evidence))
 
-    def _tell(self, stall: str, evidence: hang_sentence.Evidence, look: Look) -> None:
+    def _tell(self, stall: str, evidence: stack_judge.Evidence, look: Look) -> None:
         """Tell all nodes of a stall, and let follow what ``--on-stall`` says."""
         text, action = _sentence(self.node.plan.run, evidence), self.node.plan.settings.on_stall
         notice = StallNotice(self.attempt, stall, text)
@@ -291,13 +291,13 @@ class StallGuard:
             self.node.conditions.stalled = line
 
 
-def _sentence(run: str, evidence: hang_sentence.Evidence) -> str:
+def _sentence(run: str, evidence: stack_judge.Evidence) -> str:
     """Why the run hangs, in one line that is short enough for a notice with what follows; hosts chose its names."""
     text = hang_sentence.sentence(run, evidence)
     return cut("".join(letter if letter.isprintable() else "?" for letter in text), MAX_SENTENCE)
 
 
-def _victim(evidence: hang_sentence.Evidence) -> Optional[WorkerTrace]:
+def _victim(evidence: stack_judge.Evidence) -> Optional[WorkerTrace]:
     """The worker to kill so that torchrun starts all anew: one to blame, else one that waits; both can be killed."""
     ranks = (*evidence.finding.ranks, *evidence.finding.waiting)
     found = [evidence.traces[rank] for rank in ranks if rank in evidence.traces]

@@ -1,20 +1,17 @@
 """Say in plain words what a finding means: the sentence, the evidence below it and what helps. Pure."""
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from ..names.host_names import folded_names
 from ..processes.worker_stacks import StackFrame, WorkerStack
 from ..text.short_duration import short_duration
 from ..verdict.node_end import ranges
 from . import hang_judge
-from .hang_judge import ADVANCING, BEFORE_FIRST, HUNG, MISSING, UNDECIDED, WAITING, Finding, describe
-from .stack_calls import in_send_or_receive, waiting_call
-from .trace_records import DONE, LOCK, Operation, WorkerTrace
-from .worker_activity import activity
+from .hang_judge import ADVANCING, BEFORE_FIRST, HUNG, MISSING, WAITING, Finding, describe
+from .stack_judge import POINT_TO_POINT, Evidence
+from .worker_activity import activity, operation_in_words, pending
 
-POINT_TO_POINT = "point-to-point"  # a class that only stacks show
 MAX_ENDED = 8  # lines of evidence of ranks that have ended
-MAX_STACKS = 8  # ranks whose stacks are taken
 _REMEDIES = {
     MISSING: "see what keeps the rank that is missing; all ranks have to call the same operations in the same order",
     hang_judge.OTHER_OPERATION: "let all ranks take the same branch: none may call a collective that the others do not",
@@ -47,116 +44,6 @@ _UNKNOWN = {  # why nothing is decided
     hang_judge.WORLD: "the number of its ranks is not known",
     hang_judge.NOBODY_WAITS: "no rank waits in a collective operation, and none seems to do anything",
 }
-
-
-class Evidence(NamedTuple):
-    """What is known: the finding, and for each rank its trace, its host and its stack where they are known."""
-
-    finding: Finding
-    traces: Mapping[int, WorkerTrace]
-    hosts: Mapping[int, str]
-    stacks: Mapping[int, WorkerStack]
-    silent: Sequence[str] = ()  # hosts that do not answer
-    workdirs: Mapping[str, str] = {}  # by host
-
-
-def refine(evidence: Evidence) -> Finding:
-    """Return the finding with what only stacks show: calls that are in no trace of gloo, and breakpoints."""
-    finding = _with_calls(evidence)
-    seen = [stack for rank, stack in sorted(evidence.stacks.items()) if rank in (finding.ranks or evidence.stacks)]
-    stopped = tuple(stack.rank for stack in seen if stack.at_breakpoint)
-    notes = (*finding.notes, hang_judge.BREAKPOINT)
-    if stopped and finding.kind is None and finding.state != ADVANCING and not finding.waiting:
-        return finding._replace(state=WAITING, ranks=stopped, notes=notes)
-    if stopped and finding.kind in {MISSING, BEFORE_FIRST} and len(stopped) == len(seen):
-        return finding._replace(state=WAITING, notes=notes)  # until somebody has debugged it, or its time is over
-    return finding
-
-
-def _with_calls(evidence: Evidence) -> Finding:
-    finding = evidence.finding
-    if finding.idle or (finding.state == UNDECIDED and hang_judge.NOBODY_WAITS in finding.notes):
-        return _by_stacks(evidence) or finding
-    stacks = [evidence.stacks.get(rank) for rank in finding.ranks]
-    if finding.kind in (MISSING, BEFORE_FIRST) and all(stack and in_send_or_receive(stack) for stack in stacks):
-        state = HUNG if finding.kind == MISSING else finding.state
-        return finding._replace(state=state, kind=POINT_TO_POINT)
-    if finding.kind == BEFORE_FIRST and all(stack and waiting_call(stack) for stack in stacks):
-        everybody = tuple(sorted({*finding.ranks, *finding.waiting}))
-        state = UNDECIDED if finding.state == HUNG else finding.state
-        return finding._replace(state=state, kind=None, ranks=(), waiting=everybody)
-    return finding
-
-
-def _by_stacks(evidence: Evidence) -> Optional[Finding]:
-    """Blame the ranks that are in no call of torch.distributed, if others are; if all are, those that send or receive.
-
-    A rank whose own line waits in C may be in such a call: of ``work.wait()`` there is no frame. NCCL's calls keep a
-    core busy while they wait: where some ranks are at work, one that is idle outside a call is to blame.
-    """
-    idle = {*evidence.finding.idle}
-    calls = {rank: call for rank, stack in sorted(evidence.stacks.items()) if (call := waiting_call(stack))}
-    outside = [rank for rank in sorted(evidence.stacks) if rank not in calls and not _may_wait_in_c(evidence, rank)]
-    if not calls:
-        return None
-    waiting = Finding(UNDECIDED, waiting=tuple(calls), operation=Operation(calls[min(calls)], "", ""))
-    if outside:
-        unseen = evidence.traces.keys() - idle - evidence.stacks.keys()  # at work, perhaps outside a call as well
-        hung = not idle or (idle >= {*outside} and not unseen)
-        return waiting._replace(state=HUNG if hung else WAITING, kind=MISSING, ranks=tuple(outside))
-    ranks = tuple(rank for rank in calls if in_send_or_receive(evidence.stacks[rank]))
-    if ranks and not idle and len(calls) == len(evidence.stacks):
-        return waiting._replace(state=HUNG, kind=POINT_TO_POINT, ranks=ranks, waiting=ranks)
-    return None if idle else waiting
-
-
-def _may_wait_in_c(evidence: Evidence, rank: int) -> bool:
-    """Whether a rank's own line waits for another thread, or it is not known where it is."""
-    stack, trace = evidence.stacks[rank], evidence.traces.get(rank)
-    if trace is None or trace.state in ("T", "D"):
-        return trace is None
-    waits = {wait.thread: wait.how for wait in trace.threads}
-    return not stack.frames or (not stack.frames[-1].installed and waits.get(trace.pid, LOCK) == LOCK)
-
-
-def ranks_to_look_at(finding: Finding, traces: Sequence[WorkerTrace], most: int = MAX_STACKS) -> List[int]:
-    """Choose the ranks whose stacks are worth the disturbance: those to blame, and one of each group of waiters.
-
-    Ranks that call the same are one group, so that all of them are represented before ``most`` is reached. If nobody
-    waits and nobody is to blame, any rank is worth it; where all do nothing, each is.
-    """
-    ended = {trace.rank for trace in traces if trace.ended}
-    traces = [trace for trace in traces if not trace.ended]
-    if hang_judge.NOBODY_WAITS in finding.notes:
-        return [trace.rank for trace in traces]
-    if finding.idle:
-        busy = [trace.rank for trace in traces if trace.rank not in finding.idle]
-        return [*finding.idle[: most // 2], *busy[: most // 2]]
-    called = dict(finding.others)
-    waiting = {trace.rank: pending(trace) for trace in traces}
-    groups: Dict[str, int] = {}
-    for rank in (*finding.ranks, *finding.waiting, *(rank for rank, what in waiting.items() if what)):
-        groups.setdefault(called.get(rank) or waiting.get(rank) or f"rank {rank}", rank)
-    blamed = [rank for rank in finding.ranks if rank not in finding.waiting or rank in called]
-    chosen = [rank for rank in dict.fromkeys((*groups.values(), *blamed)) if rank not in ended]
-    return (chosen or [trace.rank for trace in traces])[:most]
-
-
-def pending(trace: WorkerTrace) -> str:
-    """Say in which operation of which group a rank waits; empty if in none."""
-    for group in trace.groups:
-        for number, operation, progress, _ in group.entries:
-            if progress != DONE:
-                return operation_in_words(group.operations[operation], number, group.title)
-    return ""
-
-
-def operation_in_words(operation: Operation, number: Optional[int], group: str) -> str:
-    """Name one operation: ``all_reduce #4 of group default (float32 [4])``."""
-    sequence = "" if number is None else f" #{number}"
-    where = f" of group {group}" if group else ""
-    shape = f" ({operation.shape})" if operation.shape else ""
-    return f"{operation.name}{sequence}{where}{shape}"
 
 
 def place(evidence: Evidence, rank: int) -> Optional[str]:

@@ -1,11 +1,11 @@
-"""What a worker does, in a few words: by its kernel state, its stack, and its waits outside process groups. Pure."""
+"""What a worker does, in a few words: by its trace, its kernel state, its stack, and its waits outside groups. Pure."""
 
 import re
 from typing import Optional
 
 from ..processes.worker_stacks import WorkerStack
 from .stack_calls import SEND, TORCH_DISTRIBUTED, waiting_call
-from .trace_records import WorkerTrace
+from .trace_records import DONE, Operation, WorkerTrace
 
 FOR_LOADER = "waiting for its data loader"
 _DATA_LOADER = re.compile(r"/(torch/utils/data|torchdata)/")
@@ -64,3 +64,20 @@ def _library_wait(stack: WorkerStack) -> str:
                 found = words
                 break
     return found
+
+
+def pending(trace: WorkerTrace) -> str:
+    """Say in which operation of which group a rank waits; empty if in none."""
+    for group in trace.groups:
+        for number, operation, progress, _ in group.entries:
+            if progress != DONE:
+                return operation_in_words(group.operations[operation], number, group.title)
+    return ""
+
+
+def operation_in_words(operation: Operation, number: Optional[int], group: str) -> str:
+    """Name one operation: ``all_reduce #4 of group default (float32 [4])``."""
+    sequence = "" if number is None else f" #{number}"
+    where = f" of group {group}" if group else ""
+    shape = f" ({operation.shape})" if operation.shape else ""
+    return f"{operation.name}{sequence}{where}{shape}"

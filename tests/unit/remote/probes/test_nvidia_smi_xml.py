@@ -172,6 +172,18 @@ def test_a_real_h100_is_listed_with_who_computes_on_it() -> None:
     assert nvidia_smi_xml.parse_links(Path(f"{RECORDED}.nvlink.txt").read_text()) == {}
 
 
+IDLE = DATA / "recorded" / "1-nvidia-h200-580.159.04"  # while nothing computed
+
+
+def test_on_a_real_h200_at_rest_nobody_is_found() -> None:
+    (card,) = nvidia_smi_xml.parse_cards(Path(f"{IDLE}.xml").read_text())
+    (usage,) = nvidia_smi_xml.parse_usage(Path(f"{IDLE}.xml").read_text())
+    (listed,) = nvidia_smi.parse_gpus(Path(f"{IDLE}.csv").read_text())
+    assert (listed.name, listed.memory_mib, listed.uuid) == ("NVIDIA H200", 143771, card.uuid)
+    assert (usage.processes, nvidia_smi.parse_apps(Path(f"{IDLE}.apps.csv").read_text())) == ((), {})
+    assert card.slowdowns == ()
+
+
 def test_the_xid_of_a_real_device_side_assert_is_read() -> None:
     line = Path(f"{RECORDED}.dmesg").read_text().partition("] ")[2]
     (found,) = xids.collect([(100.0, line)], 160.0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.remote.shared.collectives import hang_sentence
+from clusterddp.remote.shared.collectives import stack_judge
 from clusterddp.remote.shared.collectives.hang_judge import HUNG, MISSING, Finding
-from clusterddp.remote.shared.collectives.hang_sentence import Evidence
+from clusterddp.remote.shared.collectives.stack_judge import Evidence
 from clusterddp.remote.shared.collectives.trace_records import CREATED, DONE, GroupTrace, Operation, WorkerTrace
 from clusterddp.remote.shared.processes.worker_stacks import StackFrame, WorkerStack
 
@@ -67,7 +67,7 @@ def evidence(
     found = {one.rank: one for one in stacks}
     known = Evidence(finding, {one.rank: one for one in looked}, hosts, found, **more)
     known = known._replace(workdirs=dict.fromkeys(HOSTS.values(), WORKDIR))
-    return known._replace(finding=hang_sentence.refine(known))
+    return known._replace(finding=stack_judge.refine(known))
 
 
 def missing(*ranks: int, **more: Any) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusterddp.remote.shared.collectives import hang_sentence
+from clusterddp.remote.shared.collectives import hang_sentence, stack_judge
 from clusterddp.remote.shared.collectives.hang_judge import (
     ADVANCING,
     DEVICE,
@@ -92,13 +92,13 @@ def test_only_a_hang_has_a_remedy() -> None:
 
 def test_stacks_are_taken_of_each_suspect_and_of_one_of_each_group_of_waiters() -> None:
     traces = [in_operation(0), trace(1), in_operation(2), in_operation(3, BARRIER, 2, "tp")]
-    assert hang_sentence.ranks_to_look_at(missing(1), traces, 8) == [1, 0, 3]
+    assert stack_judge.ranks_to_look_at(missing(1), traces, 8) == [1, 0, 3]
     tie = Finding(HUNG, OTHER_OPERATION, **others((0, "a"), (1, "a"), (2, "b"), (3, "b")), **FOUR)
-    assert hang_sentence.ranks_to_look_at(tie, [trace(rank) for rank in HOSTS], 3) == [0, 2, 1]
+    assert stack_judge.ranks_to_look_at(tie, [trace(rank) for rank in HOSTS], 3) == [0, 2, 1]
     everybody = Finding(HUNG, TRANSPORT, (0, 1, 2, 3), (0, 1, 2, 3), **FOUR)
-    assert hang_sentence.ranks_to_look_at(everybody, [in_operation(rank) for rank in HOSTS], 8) == [0]
+    assert stack_judge.ranks_to_look_at(everybody, [in_operation(rank) for rank in HOSTS], 8) == [0]
     nobody = Finding(UNDECIDED, notes=("nobody-waits",))
-    assert hang_sentence.ranks_to_look_at(nobody, traces[1:2], 8) == [1]
+    assert stack_judge.ranks_to_look_at(nobody, traces[1:2], 8) == [1]
 
 
 MISMATCH = Finding(

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.collectives import hang_sentence
+from clusterddp.remote.shared.collectives import hang_sentence, stack_judge
 from clusterddp.remote.shared.collectives.hang_judge import ADVANCING, HUNG, UNDECIDED, WAITING, judge
 from clusterddp.remote.shared.collectives.trace_records import GroupTrace, Operation, ThreadWait, WorkerTrace
 from clusterddp.remote.shared.processes.process_records import StackReport
@@ -89,12 +89,12 @@ def test_whatever_is_said_there_is_a_sentence(
     world: range, before: list[WorkerTrace], after: list[WorkerTrace], stacks: list[WorkerStack]
 ) -> None:
     finding = judge(world, before, after)
-    chosen = hang_sentence.ranks_to_look_at(finding, after, 8)
+    chosen = stack_judge.ranks_to_look_at(finding, after, 8)
     assert {*chosen} <= {*world, *(trace.rank for trace in (*before, *after))}
-    evidence = hang_sentence.Evidence(
+    evidence = stack_judge.Evidence(
         finding, {trace.rank: trace for trace in after}, {0: "a", 1: "b"}, {stack.rank: stack for stack in stacks}
     )
-    evidence = evidence._replace(finding=hang_sentence.refine(evidence))
+    evidence = evidence._replace(finding=stack_judge.refine(evidence))
     assert hang_sentence.sentence("r", evidence)
     assert all(hang_sentence.lines(evidence))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.remote.shared.collectives import hang_sentence
+from clusterddp.remote.shared.collectives import hang_sentence, stack_judge
 from clusterddp.remote.shared.collectives.hang_judge import (
     ADVANCING,
     BEFORE_FIRST,
@@ -25,7 +25,7 @@ from clusterddp.remote.shared.collectives.hang_judge import (
     WAITING,
     Finding,
 )
-from clusterddp.remote.shared.collectives.hang_sentence import POINT_TO_POINT
+from clusterddp.remote.shared.collectives.stack_judge import POINT_TO_POINT
 from clusterddp.remote.shared.collectives.trace_records import LOCK, READ, ThreadWait
 from clusterddp.remote.shared.processes.worker_stacks import StackFrame
 from tests.unit.remote.shared.collectives.evidence_made import (
@@ -144,7 +144,7 @@ def test_a_missing_rank_that_has_ended_is_told_to_have_ended() -> None:
     assert said.startswith(f"rank 1 (gpu00:1) did not join {FOURTH}: it has ended; ranks 0,2-3 wait at train.py:10")
     assert "rank 1 (gpu00:1): has ended" in hang_sentence.lines(known)
     assert "same number of steps" in (hang_sentence.remedy(known.finding) or "")
-    assert hang_sentence.ranks_to_look_at(known.finding, traces, 8) == [0]
+    assert stack_judge.ranks_to_look_at(known.finding, traces, 8) == [0]
 
 
 def test_a_missing_rank_at_a_breakpoint_is_no_hang_and_debug_helps() -> None:
