@@ -121,7 +121,8 @@ def test_a_sync_that_was_killed_is_mended_from_another_host(shared: Lab, both: t
     workdir = place(shared).parent
     with ann.start(*run("gpu00", "short.py")) as cut:
         wait_until("contents come", lambda: any(workdir.glob(".clusterddp-live/parts/*")))
-        kill_and_wait(helpers(shared.host("gpu00")))
+        # The newest first: a sync gives its lock back when its helper has ended.
+        kill_and_wait(helpers(shared.host("gpu00"))[::-1])
         assert cut.end().code == 125
     (held,) = place(shared).glob("lock.held.*")
     beat = held.stat().st_mtime - OLD_BEAT
