@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from clusterddp.cli import interrupts
+from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.bundle_lines import write_after_failure
 from clusterddp.cli.output import report_proofs, say, say_event, writer
 from clusterddp.cli.run_end import print_own_end
@@ -147,13 +148,14 @@ def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) 
 
 
 def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: KeyboardInterrupt) -> int:
-    """Stop a run that was interrupted between its first host's start and ``attach``, and report the proof."""
+    """Stop a run, or all of an array, interrupted between its first host's start and ``attach``; report the proofs."""
+    array = run.record.array
     try:
-        started = cluster.attach(run.view())
+        started = find_referenced_runs(cluster, array, reading=True) if array else [cluster.attach(run.view())]
     except RunError:
         say(f"run {run.id} had not started on any host")
         return interrupts.exit_code(interrupt)
-    return _stop_run(started, grace, interrupt)
+    return max([_stop_run(one, grace, interrupt) for one in started])
 
 
 def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:

@@ -199,9 +199,13 @@ def _make_node(prep: Preparation, host: Host) -> Node:
     cwd = f"{workdir}/{prep.project.subfolder}" if prep.project.subfolder else workdir
     _log.debug("%s: workers: %d; between the hosts: %s (%s); workdir %s", host.name, count, *network, workdir)
     node = node_of(host, facts, network, count, devices, workdir, cwd, prep.run)
-    settings = node.settings._replace(fork_server=node.settings.fork_server and not prep.options.no_fork_server)
-    node = node._replace(settings=settings)
+    node = started_plainly(node) if prep.options.no_fork_server else node
     return install.with_source(node, host, prep.project)
+
+
+def started_plainly(node: Node) -> Node:
+    """Return the node with workers that no fork server starts, as ``--no-fork-server`` has it."""
+    return node._replace(settings=node.settings._replace(fork_server=False))
 
 
 def make_record(prep: Preparation) -> None:

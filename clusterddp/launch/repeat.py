@@ -88,6 +88,10 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
     if record.options is None or not record.script:
         raise _refusal(record, "it did not write down how it was started", "start its script again by hand")
     given = {"launcher": record.launcher, **record.options}
+    run_name = record.name
+    if record.array:  # of its array this run alone
+        base, _, index = (run_name or "").rpartition(".")
+        run_name, given["array"] = None if base == record.run else base, f"{index}-{index}"
     unknown = given.keys() - {option.name for option in fields(RunOptions)}
     if unknown:
         raise _refusal(record, f"this version knows no option {min(unknown)}", "take the version that started it")
@@ -107,7 +111,7 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
             script=record.script,
             args=record.argv,
             module=record.module,
-            name=record.name,
+            name=run_name,
             limit=record.limit,
             env=env,
             again=record.run,

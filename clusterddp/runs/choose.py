@@ -153,9 +153,10 @@ def _find_referenced(runs: Sequence[RunView], reference: str) -> RunView:
     named = [view for view in runs if view.record.name == reference]
     prefixed = [view for view in runs if view.run.startswith(reference)]
     jobs = [view for view in runs if _job_number(view) == reference]
-    if named or jobs:
-        return (named or jobs)[-1]
     array = array_runs(runs, reference)
+    single = (named or jobs)[-1:]
+    if single and not (array and runs.index(array[0]) > runs.index(single[0])):
+        return single[0]
     if array:
         raise RunError(
             f"{reference} is an array of {counted(len(array), 'run')}", remedy=f"name one of them: {array[0].name}"

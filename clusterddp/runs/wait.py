@@ -85,10 +85,15 @@ def _query_view(run: RunOnHosts) -> RunView | None:
         view = run.view(brief=True, quiet=True, patience=SILENCE_LIMIT)
         return view if view.live else run.view(quiet=True, patience=SILENCE_LIMIT)
     except ClusterddpError as error:
-        errors = error.errors if isinstance(error, HostsError) else [error]
-        if isinstance(error, RunError) or not any(isinstance(one, UnreachableError) for one in errors):
+        if not nobody_answers(error):
             raise
         return None
+
+
+def nobody_answers(error: ClusterddpError) -> bool:
+    """Whether an error means no more than that who was asked does not answer now: asked again, it may."""
+    errors = error.errors if isinstance(error, HostsError) else [error]
+    return any(isinstance(one, UnreachableError) for one in errors)
 
 
 class _SilenceReporter:

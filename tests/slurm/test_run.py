@@ -177,18 +177,23 @@ exec tail -f /dev/null
 
 
 @thorough
-def test_a_run_that_is_interrupted_while_it_is_submitted_leaves_no_job(user: User, slurm: Slurm) -> None:
+@pytest.mark.parametrize(("array", "runs"), [((), ("cut",)), (("--array", "0-2%1"), ("cut.0", "cut.1", "cut.2"))])
+def test_a_run_that_is_interrupted_while_it_is_submitted_leaves_no_job(
+    user: User, slurm: Slurm, array: tuple[str, ...], runs: tuple[str, ...]
+) -> None:
     login, submitted = slurm.controller, ["test", "-e", f"{HOME}/submitted"]
     login.write("slow/sbatch", SLOW_SBATCH.format(home=HOME))
     login.run(["chmod", "755", f"{HOME}/slow/sbatch"])
-    path, run = f"export PATH={HOME}/slow:$PATH\n", ("run", "--nnodes", "2", "--name", "cut", "speak.py")
+    login.run(["rm", "-f", f"{HOME}/submitted"])
+    slurm.run("sbatch", "--parsable", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=sleep 60")
+    path, run = f"export PATH={HOME}/slow:$PATH\n", ("run", "--nnodes", "2", "--name", "cut", *array, "speak.py")
     with bashrc(login, path), cancelled_in_the_end(slurm), user.start(*run) as live:
         wait_until("Slurm has the job", lambda: login.run(submitted, check=False).returncode == 0)
         live.interrupt()
         done = live.end()
-        assert not slurm.run("squeue", "--noheader")
+        assert not slurm.run("squeue", "--noheader", "--name=cut"), done.err
     assert done.code == 130, done.err
-    assert user.status("cut")["state"] == "stopped"
+    assert [user.status(name)["state"] for name in runs] == ["stopped"] * len(runs)
     nothing_is_left(slurm)
 
 

@@ -293,6 +293,8 @@ def workdir(name: str) -> None:
 def torchrun_arg(argument: str) -> None:
     """Accept an option of torchrun that the plan does not set itself."""
     option = argument.split("=", maxsplit=1)[0].replace("_", "-")
+    if not option.startswith("--"):
+        option = option[: len("-r")]  # its value may follow at once
     # torchrun takes beginnings of its options for them
     begun = option if len(option) > len("-r") else f"{option} "
     meant = next((name for name in sorted(SET_BY_PLAN) if name == option or name.startswith(begun)), None)

@@ -29,6 +29,11 @@ def current_allocation(log_in: Callable[[], LoginHost], site: Site, options: Run
             f"--array: this shell is in Slurm's job {number}, which is one",
             remedy=f"`unset {ALLOCATION}` submits an array",
         )
+    if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
+        raise UsageError(
+            f"this shell is in a task of Slurm's array {array}, and a run inside a job takes one that is no array",
+            remedy=f"`unset {ALLOCATION}` lets a job of its own be submitted",
+        )
     job = log_in().jobs([number]).get(number)
     if job is None or not job.nodes:
         raise UsageError(

@@ -147,9 +147,10 @@ class JobNodes:
 def bring_secrets(cluster: Site, login: LoginHost, run: RunOnHosts) -> bool:
     """Send a run's secrets to nodes that share no folder; return False if it must be tried again."""
     nodes = nodes_of_run(cluster, login, run.id)
+    if nodes is None:
+        return False
     try:
-        if nodes:
-            nodes.give_secrets(run.id, run.secrets)
+        nodes.give_secrets(run.id, run.secrets)
     except HostError:  # the script has only begun
         return False
     return True

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import HelperError, PlanError, RunError, UnreachableError
+from clusterddp.errors import ClusterddpError, HelperError, HostError, PlanError, RunError, UnreachableError
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.launch.run_secrets import secret_values
 from clusterddp.launch.slurm.allocation import current_allocation
@@ -32,12 +32,12 @@ from clusterddp.runs.proof import Proof, Survivor
 from clusterddp.runs.run import Run
 from clusterddp.runs.run_on_hosts import ALL, Wanted, gather
 from clusterddp.runs.view.run_view import Reports, RunView, run_views
+from clusterddp.runs.wait import nobody_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from clusterddp.errors import ClusterddpError
     from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
     from clusterddp.launch.launcher import FileQuery, HostQuery, LentHosts
@@ -96,7 +96,10 @@ class Slurm:
         while time.monotonic() < deadline:
             first = next(iter(submission.runs), None)
             job_id = number if first is None else f"{number}_{first}"
-            job = login.jobs([job_id]).get(job_id)
+            try:
+                job = login.jobs([job_id]).get(job_id)
+            except UnreachableError:  # Slurm has the job all the same, and who follows it asks again
+                return
             if job is None or meaning(job.state).state != RunState.QUEUED:
                 return
             if why := why_never(login, job):
@@ -211,14 +214,21 @@ class Slurm:
         shown_reason, secrets_brought = "", False
         next_check = time.monotonic() + SILENCE_TIMEOUT
         while True:
-            view = run.view(brief=True)
+            try:
+                view = run.view(brief=True)
+            except ClusterddpError as error:
+                if not nobody_answers(error):
+                    raise
+                progress(error.message)
+                time.sleep(QUERY_INTERVAL)
+                continue
             complete = view.nodes and view.state() != RunState.QUEUED and len(view.current) >= len(view.record.hosts)
             if (complete and view.attempt >= run.attempt) or not view.live:
                 return run.at(view)
             if run.secrets and not secrets_brought and view.job and view.job.state == RunState.RUNNING:
                 secrets_brought = bring_secrets(cluster, _login(cluster), run)
-            if not (view.job and view.job.state == RunState.RUNNING):
-                next_check = time.monotonic() + SILENCE_TIMEOUT
+            if not (view.job and view.job.state == RunState.RUNNING):  # a job that is requeued has lost its secrets
+                next_check, secrets_brought = time.monotonic() + SILENCE_TIMEOUT, False
             elif time.monotonic() > next_check:
                 next_check = time.monotonic() + CHECK_INTERVAL
                 self._refuse_unshared(cluster, run)
@@ -262,7 +272,7 @@ class Slurm:
             state = "CANCELLED"
         proofs = _proofs(view, state)
         if not proofs and job:
-            why = () if _never_began(login, job.number) else (f"no node has reported; Slurm says {state}",)
+            why = () if _never_began(login, run, job.number) else (f"no node has reported; Slurm says {state}",)
             return [Proof(host=f"job {job.number}", unknown=why)]
         return [proofs.get(name) or Proof(host=name, unknown=(f"Slurm says {state}",)) for name in hosts or proofs]
 
@@ -329,17 +339,24 @@ def _wait_for_end(cluster: Site, run: str, deadline: float, *, collected: bool) 
         time.sleep(QUERY_INTERVAL / 2)
 
 
-def _never_began(login: LoginHost, number: str) -> bool:
-    """Whether a job ended without a node ever allocated to it; so does one that Slurm no longer lists."""
+def _never_began(login: LoginHost, run: str, number: str) -> bool:
+    """Whether a run's job ended before it started anything on a node, as its script says.
+
+    If the script never ran, Slurm says so: it gave the job no node, or no longer lists it.
+    """
     deadline = time.monotonic() + REASON_TIMEOUT
     try:
         while (job := login.jobs([number]).get(number)) and not meaning(job.state).over:
+            submitted = login.run(run)
+            if submitted and has_final_report(submitted):
+                return True
             if time.monotonic() > deadline:
                 return False
             time.sleep(QUERY_INTERVAL)
-    except HelperError:  # Slurm does not answer
+    except HostError:  # Slurm does not answer
         return False
-    return job is None or not job.nodes
+    submitted = login.run(run)
+    return job is None or not job.nodes or (submitted is not None and has_final_report(submitted))
 
 
 def _proofs(view: RunView, state: str) -> dict[str, Proof]:

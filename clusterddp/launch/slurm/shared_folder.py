@@ -7,13 +7,13 @@ Each side leaves a marker and looks for the other's.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import HostError, PlanError
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm.client.answers import QueuedJob
-from clusterddp.launch.slurm.client.batch_script import SET_BY_SCRIPT
 from clusterddp.launch.slurm.client.held_nodes import held_nodes
 from clusterddp.launch.slurm.job_nodes import JobNodes
 from clusterddp.launch.slurm.submission import settings_of, slurm_request
@@ -100,5 +100,5 @@ def holding_job_options(request: JobRequest) -> list[str]:
     least, most = request.nodes
     words = [f"--{name}={value}" if value else f"--{name}" for name, value in request.options.items()]
     words += [f"--nodelist={request.nodelist}"] if request.nodelist else []
-    words += [line for line in request.lines if line.partition("=")[0].removeprefix("--") not in SET_BY_SCRIPT]
+    words += [word for line in request.lines for word in shlex.split(line)]  # as sbatch reads lines of a script
     return [*words, f"--nodes={least}-{most}", "--ntasks-per-node=1"]

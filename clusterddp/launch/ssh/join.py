@@ -16,7 +16,7 @@ from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.launch import preflight
 from clusterddp.launch.make_plan import LOOPBACK
 from clusterddp.launch.options import RunOptions, option_values
-from clusterddp.launch.prepare import node_of, with_threads
+from clusterddp.launch.prepare import node_of, started_plainly, with_threads
 from clusterddp.launch.ssh.over_ssh import NAME, start_node
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.probe.gather import survey_network
@@ -93,7 +93,9 @@ def join_from_inventory(
         hosts = [site.host(name) for name in option_values.read("names", option_values.names, names)]
     if not hosts:
         raise RunError(f"no host can join run {run.id}: all that answer are in it")
-    guide, spool = next((name, spool) for name, spool in run.spools.items() if spool)
+    guide, spool = next(((name, spool) for name, spool in run.spools.items() if spool), ("", ""))
+    if not guide:
+        raise RunError(f"no host of run {run.id} answers, and one of them lets the others in", remedy="ask again later")
     skip = option_values.read("skip", option_values.checks, skip)
     install.ensure([site.host(guide), *hosts], site.project, site.notify, site.progress)
     return list(join(site.host(guide), spool, hosts, site.project, site.notify, skip=skip))
@@ -174,6 +176,7 @@ def _try_join(
         count = record.nproc or worker_count(host.entry, facts[host.name], devices[host.name])
         run = plan.run
         node = node_of(host, facts[host.name], network[host.name], count, devices[host.name], workdir, cwd, run)
+        node = started_plainly(node) if (record.options or {}).get("no_fork_server") else node
         (node,) = with_threads([install.with_source(node, host, project)], facts, plan.settings.env)
         claim = ClaimRequest(spool=spool, member=len(plan.peers))
         if not ask(guide, "claim", claim, Claimed).claimed:

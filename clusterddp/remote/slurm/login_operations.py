@@ -40,9 +40,11 @@ SET_BY_SCRIPTS = frozenset(
     "SBATCH_" + name
     for name in (
         "ARRAY_INX", "ERROR", "EXPORT", "GET_USER_ENV", "INPUT", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "OUTPUT",
-        "REQUEUE", "SIGNAL", "WAIT",
+        "REQUEUE", "SIGNAL", "WAIT", "CLUSTERS",
     )
 )  # fmt: skip
+# Variables by which a login changes what these programs list or ask: an answer without a job means that it is gone.
+_CHANGING_ANSWERS = ("SQUEUE_", "SCANCEL_", "SINFO_", "SACCT_", "SCONTROL_")
 _VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}  # those not named after their options
 COMMAND_TIMEOUT = 60.0  # seconds: a busy controller answers late
 
@@ -62,7 +64,9 @@ def run_command(argv: List[str], without: Container[str] = ()) -> CommandAnswer:
             "no %s on this host" % argv[0], "give the host from which jobs are submitted clusterddp_role: login"
         )
     environment = {
-        name: value for name, value in os.environ.items() if name not in SET_BY_SCRIPTS and name not in without
+        name: value
+        for name, value in os.environ.items()
+        if name not in SET_BY_SCRIPTS and name not in without and not name.startswith(_CHANGING_ANSWERS)
     }
     environment.update(SLURM_TIME_FORMAT="standard", LC_ALL="C")
     result = Child(argv, env=environment, timeout=COMMAND_TIMEOUT, cwd="/").answer()
@@ -91,7 +95,7 @@ def submit(request: Request) -> Dict[str, Any]:
         return to_fields(_start_inside_job(folders[""], script, to_submit.inside))
     answer = run_command(["sbatch", "--parsable", script, SUBMITTED], without=variables_of(to_submit.script))
     job = answer.out.strip().partition(";")[0]
-    is_unknown = answer.status is None or "timed out" in answer.err
+    is_unknown = answer.status is None or (answer.status != 0 and "timed out" in answer.err)
     for index, folder in folders.items():
         if answer.status == 0 and JOB_ID.fullmatch(job):
             folder.write_submitted("%s_%s" % (job, index) if index else job)
@@ -101,7 +105,7 @@ def submit(request: Request) -> Dict[str, Any]:
         else:
             shutil.rmtree(folder.path)
     if is_unknown:
-        _cancel_by_comment(to_submit.run)
+        _cancel_by_comment(next(iter(folders.values())), all_runs=True)
     return to_fields(answer)
 
 
@@ -146,12 +150,15 @@ def _start_inside_job(folder: JobFolder, script: str, job: str) -> CommandAnswer
     return CommandAnswer(status=0, out=job, err="")
 
 
-def _cancel_by_comment(run: str) -> None:
-    """Cancel the jobs whose comment names ``run``: sbatch was cut off, so their id is unknown."""
-    answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%i|%k"])
-    for line in answer.out.splitlines() if answer.status == 0 else ():
-        job, _, comment = line.strip().partition("|")
-        if comment == COMMENT + run and JOB_ID.fullmatch(job):
+def _cancel_by_comment(folder: JobFolder, *, all_runs: bool = False) -> None:
+    """Cancel a run's job, found by its comment, or its whole array: sbatch was cut off, so the number is unknown."""
+    record = folder.job().plan.record
+    index = (record.name or "").rpartition(".")[2] if record.array and not all_runs else ""
+    answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%F|%k"])
+    for line in {*answer.out.splitlines()} if answer.status == 0 else ():
+        number, _, comment = line.strip().partition("|")
+        job = "%s_%s" % (number, index) if index else number
+        if comment == COMMENT + (record.array or folder.run) and JOB_ID.fullmatch(job):
             run_command(["scancel", job])
 
 
@@ -195,7 +202,7 @@ def slurm_stop(request: Request) -> Dict[str, Any]:
     folder = existing_folder(request.state, order.run)
     folder.order_stop(order.reason, order.grace)
     if folder.submitted() is None:
-        _cancel_by_comment(order.run)
+        _cancel_by_comment(folder)
     return to_fields(StopCount(spools=len(folder.spools())))
 
 

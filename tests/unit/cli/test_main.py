@@ -88,6 +88,7 @@ WRONG_RUN = [
     (["--torchrun-arg", "--nnodes=2", "train.py"], "--torchrun-arg: --nnodes=2: --nnodes is set by", "leave it out"),
     (["--torchrun-arg=--nnode=3", "train.py"], "--torchrun-arg: --nnode=3: --nnodes is set by", "leave it out"),
     (["--torchrun-arg=-r=3", "train.py"], "--torchrun-arg: -r=3: -r is set by", "leave it out"),
+    (["--torchrun-arg=-r3", "train.py"], "--torchrun-arg: -r3: -r is set by", "leave it out"),
     (["--launcher", "pbs", "train.py"], "--launcher: 'pbs' is not one of", "slurm"),
     (["--detach", "--on-disconnect", "stop", "x.py"], "--detach with --on-disconnect stop", "no terminal to lose"),
     (["--detach", "--result", "x.json", "x.py"], "--result with --detach: nothing here", "leave one out"),

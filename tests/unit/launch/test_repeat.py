@@ -57,6 +57,15 @@ def test_all_options_come_back_from_a_record(monkeypatch: pytest.MonkeyPatch) ->
     assert options_record(RunOptions(script="train.py")) == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "shown", "again_named"), [("sweep", "sweep.3", "sweep"), (None, "abcdefghij.3", None)]
+)
+def test_of_an_array_one_run_is_repeated_alone(name: str | None, shown: str, again_named: str | None) -> None:
+    options = RunOptions(script="train.py", name=name, array="0-7%2", launcher="slurm")
+    back = again.options_of(record(options, name=shown, array="q1"))
+    assert (back.name, back.array) == (again_named, "3-3")
+
+
 def test_a_value_that_looks_like_a_secret_is_written_nowhere_and_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     told = record(RunOptions(script="train.py", env={"WANDB_API_KEY": "hunter2", "LR": "1"}))
     assert "hunter2" not in json.dumps(to_fields(told))

@@ -57,6 +57,14 @@ class TestChoose:
         assert choose_run(self.found, None, ME, notify=said.append).run == "xyz3"
         assert said == ["run r2, the newest of 2 that are live; name another: r1 (one)"]
 
+    def test_of_a_run_and_an_array_of_one_name_the_newest_is_meant(self) -> None:
+        array = [*made("r0", name="sweep.0", array="q1", started=5), *made("r1", name="sweep.1", array="q1", started=5)]
+        older = [told.succeeded(5) for told in made("old1", name="sweep", started=1, project="p1")]
+        with pytest.raises(RunError, match="sweep is an array of 2 runs"):
+            choose_run(seen(*older, *array), "sweep", ME, ending=True)
+        newer = made("new1", name="sweep", started=9, project="p1")
+        assert choose_run(seen(*older, *array, *newer), "sweep", ME).run == "new1"
+
     @pytest.mark.parametrize("ending", [True, False])
     def test_the_name_of_an_array_is_not_taken_for_the_beginning_of_an_id(self, *, ending: bool) -> None:
         array = [made(f"r{index}", name=f"ab.{index}", array="q1", started=1, project="p1") for index in (1, 2)]

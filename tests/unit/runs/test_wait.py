@@ -108,11 +108,14 @@ class Waiting:
     id, secrets = RUN, {"TOKEN": "s3cret"}
     brought: list[int]  # the attempts whose hosts were brought the secrets
 
-    def __init__(self, *views: SimpleNamespace) -> None:
+    def __init__(self, *views: SimpleNamespace | Exception) -> None:
         self.views, self.brought, self.attempt = list(views), [], 1
 
     def view(self, **_: object) -> SimpleNamespace:
-        return self.views.pop(0)
+        view = self.views.pop(0)
+        if isinstance(view, Exception):
+            raise view
+        return view
 
     def at(self, view: SimpleNamespace) -> Waiting:
         self.attempt = view.attempt
@@ -142,3 +145,10 @@ def test_the_time_to_wait_counts_also_while_a_run_has_not_begun(monkeypatch: pyt
     monkeypatch.setattr(wait, "POLL_INTERVAL", 0.0)
     with pytest.raises(RunError, match=f"run {RUN} has not ended in 0 s"):
         wait.wait_for(cast("RunOnHosts", Waiting(looked(1))), lambda _: None, 0.0)
+
+
+def test_who_waits_asks_on_where_slurm_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_INTERVAL", 0.0)
+    away = UnreachableError("login1", "Slurm does not answer: Unable to contact slurm controller")
+    run = Waiting(looked(1), away, *[looked(1, "succeeded")] * 2)
+    assert str(wait.wait_for(cast("RunOnHosts", run), lambda _: None)) == "succeeded"

@@ -65,11 +65,24 @@ def extra_line(line: str) -> str:
     """Return a line of ``clusterddp_slurm_lines`` as an option of sbatch; raises UsageError."""
     option = line.strip().removeprefix("#SBATCH").strip()
     match = _OPTION.fullmatch(option)
-    if not match or not option.isprintable():
+    if not match or not option.isprintable() or not _splits(option):
         raise UsageError(f"clusterddp_slurm_lines: {line!r} is no option of sbatch", remedy="write --reservation=night")
     if match[1] in SET_BY_SCRIPT:
         raise UsageError(f"clusterddp_slurm_lines: --{match[1]} is set by clusterddp itself", remedy="leave it out")
+    if match[1] == "clusters":
+        raise UsageError(
+            "clusterddp_slurm_lines: --clusters: only the login host's own cluster is asked for its jobs",
+            remedy="give a login host of that cluster clusterddp_role: login",
+        )
     return option
+
+
+def _splits(option: str) -> bool:
+    """Whether its quotes are in pairs."""
+    try:
+        return bool(shlex.split(option))
+    except ValueError:
+        return False
 
 
 def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:
@@ -252,7 +265,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
     fixed_first = [
         f"job-name={_quote(name)}",
         *([f"array={request.array}"] if request.array else []),
-        f"comment={COMMENT}{plan.run}",
+        f"comment={COMMENT}{plan.record.array or plan.run}",
         f"nodes={least}" if least == most else f"nodes={least}-{most}",
         *([f"nodelist={request.nodelist}"] if request.nodelist else []),
         *([] if plan.settings.elastic else ["ntasks-per-node=1"]),  # of a range, Slurm would give the least

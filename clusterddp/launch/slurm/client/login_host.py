@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.errors import HelperError, InventoryError, RunError, UsageError
+from clusterddp.errors import HelperError, InventoryError, RunError, UnreachableError, UsageError
 from clusterddp.hosts.ask import ask, ask_list, reading_answer
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.slurm.client.answers import (
@@ -123,7 +123,7 @@ class LoginHost:
         arguments = ("--noheader", "--me", "--all", "--array", "--states=all", f"--format={QUEUE_FORMAT}")
         status, out, err = self.command("squeue", *arguments)
         if status:
-            raise HelperError(self.host.name, f"Slurm does not answer: {last_error(err)}")
+            raise UnreachableError(self.host.name, f"Slurm does not answer: {last_error(err)}")
         jobs = {job.job: job for job in read_queue(out) if job.job in wanted}
         if missing := sorted(wanted - jobs.keys()):
             options = ["--noheader", "--parsable2", "--allocations", f"--format={ACCOUNTING_FORMAT}"]

@@ -21,7 +21,7 @@ from ..workdir.sync_records import SyncRequest
 
 AFTER_ALL_NODES = 1 << 20  # the member index of a verdict that Slurm has
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
-COMMENT = "clusterddp:"  # begins a job's comment; the run's id follows
+COMMENT = "clusterddp:"  # begins a job's comment; the id of the run, or of its array, follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
 NOT_OURS = 92  # the script's exit code where another user owns or could replace the state folder on a node
 NOT_SHARED = 93  # the script's exit code where its run's folder is not on the job's first node

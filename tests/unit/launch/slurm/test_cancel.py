@@ -9,7 +9,9 @@ import pytest
 
 from clusterddp.launch.slurm import over_slurm
 from clusterddp.launch.slurm.client.answers import QueuedJob
+from clusterddp.launch.slurm.client.states import MANAGER
 from clusterddp.remote.shared.run.spool_records import LeftProcess
+from clusterddp.remote.shared.verdict.failures import ended_by_manager
 
 EMPTY = "0 processes ended, proved empty"
 UNKNOWN = "0 processes ended, not proved: no node has reported; Slurm says CANCELLED"
@@ -18,8 +20,8 @@ UNKNOWN = "0 processes ended, not proved: no node has reported; Slurm says CANCE
 class Login:
     """A login host on which Slurm says one thing after the other of the job."""
 
-    def __init__(self, *said: QueuedJob | None) -> None:
-        self.said, self.cancelled = list(said), list[str]()
+    def __init__(self, *said: QueuedJob | None, end: Any = None) -> None:
+        self.said, self.cancelled, self.end = list(said), list[str](), end
 
     def order_stop(self, *_: object) -> int:
         return 0
@@ -27,6 +29,9 @@ class Login:
     def command(self, *words: str) -> tuple[int, str, str]:
         self.cancelled.append(words[-1])
         return 0, "", ""
+
+    def run(self, _run: str) -> Any:
+        return SimpleNamespace(end=self.end, attempt=1)
 
     def jobs(self, numbers: list[str]) -> dict[str, QueuedJob]:
         job = self.said.pop(0)
@@ -73,6 +78,16 @@ def test_a_job_whose_nodes_report_nothing_is_proved_empty_only_if_it_never_began
     monkeypatch: pytest.MonkeyPatch, said: tuple[QueuedJob | None, ...], line: str
 ) -> None:
     assert stopped(monkeypatch, Login(*said)) == [("job 4711", line == EMPTY, line)]
+
+
+def test_a_job_whose_script_met_the_stop_before_it_started_any_node_is_proved_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end = SimpleNamespace(attempt=1, line="stopped: by another command")
+    for said in (job("COMPLETING", "gpu01"), job("COMPLETED", "gpu01")):
+        assert stopped(monkeypatch, Login(said, end=end)) == [("job 4711", True, EMPTY)]
+    by_slurm = SimpleNamespace(attempt=1, line=f"stopped: {ended_by_manager(MANAGER)}")
+    assert stopped(monkeypatch, Login(job("CANCELLED", "gpu01"), end=by_slurm)) == [("job 4711", False, UNKNOWN)]
 
 
 def test_the_last_attempt_of_a_host_counts_and_what_an_earlier_one_left_is_named(

@@ -38,3 +38,16 @@ def test_a_variable_of_the_login_does_not_win_over_what_a_script_sets(
     seen = json.loads(run_command(["sbatch", "script"]).out)
     assert f"SBATCH_{name}" not in seen
     assert seen["SBATCH_ACCOUNT"] == "vision"  # what a script says nothing of is the user's
+
+
+@pytest.mark.parametrize(
+    "name", ["SQUEUE_PARTITION", "SQUEUE_STATES", "SCANCEL_INTERACTIVE", "SINFO_FORMAT", "SBATCH_CLUSTERS"]
+)
+def test_a_variable_of_the_login_does_not_change_what_slurm_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "squeue").write_text(TELLS)
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(name, "x")
+    assert name not in json.loads(run_command(["squeue"]).out)

@@ -17,6 +17,7 @@ from clusterddp.launch.slurm.client.batch_script import (
     script,
     slurm_time,
 )
+from clusterddp.launch.slurm.shared_folder import holding_job_options
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import parse_record
 from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
@@ -104,10 +105,27 @@ def test_a_line_of_the_inventory_is_an_option_of_sbatch(line: str, option: str) 
     assert extra_line(line) == option
 
 
-@pytest.mark.parametrize("line", ["rm -rf ~", "-N 3", "--export=ALL", "#SBATCH --chdir=/tmp", "--x\n#SBATCH -N9"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm -rf ~",
+        "-N 3",
+        "--export=ALL",
+        "#SBATCH --chdir=/tmp",
+        "--x\n#SBATCH -N9",
+        "--clusters=gpu",
+        '--constraint="a',
+    ],
+)
 def test_any_other_line_is_refused(line: str) -> None:
     with pytest.raises(UsageError, match=r"^clusterddp_slurm_lines: "):
         extra_line(line)
+
+
+def test_a_job_that_only_holds_nodes_has_the_lines_words_as_sbatch_reads_them() -> None:
+    lines = ("--gres gpu:4", '--constraint="a100&ib"', "--reservation=night")
+    words = holding_job_options(JobRequest(nodes=(1, 2), options={}, lines=tuple(map(extra_line, lines))))
+    assert words[:4] == ["--gres", "gpu:4", "--constraint=a100&ib", "--reservation=night"]
 
 
 def test_a_time_limit_is_whole_minutes_and_no_less_than_asked_for() -> None:

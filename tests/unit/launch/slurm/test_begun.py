@@ -1,0 +1,91 @@
+"""Waiting for a job to begin: Slurm may be away meanwhile, and may take the nodes away again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.errors import ClusterddpError, HelperError, UnreachableError, UsageError
+from clusterddp.launch.options import RunOptions
+from clusterddp.launch.slurm import over_slurm
+from clusterddp.launch.slurm.allocation import current_allocation
+from clusterddp.remote.shared.run.run_state import RunState
+
+AWAY = UnreachableError("login1", "Slurm does not answer: Unable to contact slurm controller (connect failure)")
+
+
+def view(state: str, attempt: int = 1, *, complete: bool = False) -> SimpleNamespace:
+    job = SimpleNamespace(state=state, waiting_for="", number="4711")
+    current = {"gpu01": ""} if complete else {}
+    record = SimpleNamespace(hosts=("gpu01",))
+    return SimpleNamespace(
+        nodes=(1,) * complete, live=True, attempt=attempt, current=current, state=lambda: state, record=record, job=job
+    )
+
+
+class Queued:
+    """A submitted run, which shows one view after the other."""
+
+    id, attempt = "abcdefghij", 1
+
+    def __init__(self, *views: SimpleNamespace | Exception, secrets: dict[str, str] | None = None) -> None:
+        self.views, self.secrets = list(views), secrets or {}
+
+    def view(self, **_: object) -> SimpleNamespace:
+        shown = self.views.pop(0)
+        if isinstance(shown, Exception):
+            raise shown
+        return shown
+
+    def at(self, shown: SimpleNamespace) -> int:
+        return int(shown.attempt)
+
+
+def begun(monkeypatch: pytest.MonkeyPatch, run: Any) -> object:
+    monkeypatch.setattr(over_slurm, "QUERY_INTERVAL", 0.0)
+    monkeypatch.setattr(over_slurm, "_login", lambda _: None)
+    site: Any = SimpleNamespace(notify=lambda _: None)
+    return over_slurm.LAUNCHER.begun(site, run, lambda _: None)
+
+
+def test_who_waits_in_the_queue_asks_on_while_slurm_or_the_login_host_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    queued = view(RunState.QUEUED)
+    assert begun(monkeypatch, Queued(queued, AWAY, AWAY, queued, view(RunState.RUNNING, complete=True))) == 1
+
+
+def test_another_error_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterddpError, match="damaged"):
+        begun(monkeypatch, Queued(HelperError("login1", "its answer is damaged")))
+
+
+def test_a_job_that_is_requeued_while_it_begins_gets_its_secrets_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought: list[int] = []
+
+    def bring(*_: object) -> bool:
+        brought.append(1)
+        return True
+
+    monkeypatch.setattr(over_slurm, "bring_secrets", bring)
+    running, queued = view(RunState.RUNNING), view(RunState.QUEUED, 2)
+    again = (view(RunState.RUNNING, 2), view(RunState.RUNNING, 2, complete=True))
+    assert begun(monkeypatch, Queued(running, running, queued, *again, secrets={"TOKEN": "s3cret"})) == 2
+    assert len(brought) == 2
+
+
+def test_a_job_that_slurm_has_is_submitted_though_slurm_does_not_answer_then() -> None:
+    def jobs(_numbers: object) -> None:
+        raise AWAY
+
+    login: Any = SimpleNamespace(jobs=jobs)
+    submission: Any = SimpleNamespace(runs={}, job=SimpleNamespace(plan=SimpleNamespace(run="abcdefghij")))
+    over_slurm.LAUNCHER._refuse_never_starting(login, submission, "4711")
+
+
+def test_a_task_of_an_array_holds_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "4713")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "4711")
+    site: Any = SimpleNamespace(notify=print)
+    with pytest.raises(UsageError, match="in a task of Slurm's array 4711"):
+        current_allocation(lambda: pytest.fail("Slurm was asked"), site, RunOptions(script="train.py"))

@@ -1,0 +1,64 @@
+"""Hosts that join a run: what they are started with, and who lets them in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.environments import install
+from clusterddp.errors import RunError
+from clusterddp.inventory import HostEntry
+from clusterddp.launch.ssh import join
+from clusterddp.remote.shared.run.spool_records import Ready
+from tests.unit.plan_made import PLAN
+
+if TYPE_CHECKING:
+    from clusterddp.remote.shared.run.plan import NodePlan
+
+
+def joined(monkeypatch: pytest.MonkeyPatch, **options: object) -> NodePlan:
+    """The plan that a host gets which joins a run started with these options."""
+    settings = PLAN.settings._replace(elastic=True, min_nodes=1, max_nodes=2)
+    record = PLAN.record._replace(options=options, nproc=1, code="")
+    plan = PLAN._replace(settings=settings, record=record)
+    invited = SimpleNamespace(plan=plan, ready=Ready(store=1, peers=(("10.0.0.1", 2),)), key="k", secrets={})
+    facts = SimpleNamespace(
+        python="/p", clock_offset_ns=0, clock_error_ns=0, boot="b", usable_cores=4, omp_num_threads=None
+    )
+    host: Any = SimpleNamespace(
+        name="gpu01", entry=HostEntry(name="gpu01", address="gpu01"), hello=SimpleNamespace(state="/s")
+    )
+    started: list[NodePlan] = []
+
+    def start(_host: object, plan: NodePlan, *_: object) -> tuple[str, int]:
+        started.append(plan)
+        return "/s/spool", 3
+
+    checked = ({"gpu01": facts}, {"gpu01": None}, {"gpu01": ("eth0", "10.0.0.2")})
+    monkeypatch.setattr(join, "invitation", lambda *_: invited)
+    monkeypatch.setattr(join, "_check_hosts", lambda *_: checked)
+    monkeypatch.setattr(join, "_sync_same_code", lambda *_: {"gpu01": "/w"})
+    monkeypatch.setattr(join, "ask", lambda *_: SimpleNamespace(claimed=True))
+    monkeypatch.setattr(install, "with_source", lambda node, *_: node)
+    monkeypatch.setattr(join, "_start_and_commit", start)
+    guide: Any = SimpleNamespace(name="gpu00")
+    project: Any = SimpleNamespace(subfolder="")
+    join.join(guide, "/s/0", [host], project, print)
+    return started[0]
+
+
+def test_a_host_that_joins_starts_its_workers_plainly_if_the_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert joined(monkeypatch).host_settings.fork_server
+    assert not joined(monkeypatch, no_fork_server=True).host_settings.fork_server
+
+
+def test_where_no_host_of_the_run_answers_nobody_can_let_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: Any = SimpleNamespace(
+        id="abcdefghij", record=SimpleNamespace(launcher="ssh"), spools={"gpu00": "", "gpu01": ""}
+    )
+    monkeypatch.setattr(join, "_open_free_nodes", lambda *_: [SimpleNamespace(name="gpu02")])
+    site: Any = SimpleNamespace()
+    with pytest.raises(RunError, match="no host of run abcdefghij answers"):
+        join.join_from_inventory(site, run, None, ())
