@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import shutil
 import signal
 import termios
@@ -36,7 +37,7 @@ def run_shell(host: Host, place: WorkerPlace | None, spool: str) -> int:
     outgoing = Outgoing()
     request = ShellRequest(window=_window_size(), term=os.environ.get("TERM", "dumb"), place=place, spool=spool)
     frames = host.stream("shell", to_fields(request), outgoing)
-    with _raw_terminal(), _report_window_size(outgoing), contextlib.closing(frames):
+    with _raw_terminal(), report_window_size(outgoing), contextlib.closing(frames):
         threading.Thread(target=_send_keys, args=(outgoing,), name="keys", daemon=True).start()
         for frame in frames:
             if frame.kind == "end":
@@ -78,18 +79,23 @@ def _raw_terminal() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _report_window_size(outgoing: Outgoing) -> Iterator[None]:
+def report_window_size(outgoing: Outgoing) -> Iterator[None]:
     """Tell the host the terminal's size whenever it changes."""
+    changes = queue.SimpleQueue[bool]()  # whether the shell still runs
 
-    def report(*_: object) -> None:
+    def report() -> None:
         with contextlib.suppress(ClusterddpError):  # the thread that reads the shell's output reports it
-            outgoing.order(**to_fields(_window_size()))
+            while changes.get():
+                outgoing.order(**to_fields(_window_size()))
 
-    before = signal.signal(signal.SIGWINCH, report)
+    threading.Thread(target=report, name="window size", daemon=True).start()
+    # The handler itself must not write: the thread that it interrupts may hold the connection's lock.
+    before = signal.signal(signal.SIGWINCH, lambda *_: changes.put(True))
     try:
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
+        changes.put(False)
 
 
 def _send_keys(outgoing: Outgoing) -> None:

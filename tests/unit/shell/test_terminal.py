@@ -1,12 +1,21 @@
-"""The keys that leave a shell, and how ports are written."""
+"""The keys that leave a shell, the size of its window, and how ports are written."""
 
 from __future__ import annotations
+
+import queue
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.errors import UsageError
+from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.shell.forward import ForwardSpec, forward_spec
-from clusterddp.shell.terminal import Escape
+from clusterddp.shell.terminal import Escape, report_window_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,21 @@ def test_the_end_of_the_input_is_a_ctrl_d_or_two_within_a_line() -> None:
     assert escape.end_of_input == b"\x04\x04"
     escape.take(b"\n")
     assert escape.end_of_input == b"\x04"
+
+
+def test_a_resize_does_not_wait_for_the_lock_that_the_interrupted_thread_holds() -> None:
+    lock, sent, outgoing = threading.Lock(), queue.Queue[object](), Outgoing()
+
+    def write(header: Mapping[str, Any], _body: bytes) -> None:
+        if lock.acquire(timeout=2):
+            lock.release()
+            sent.put(sorted(header))
+
+    outgoing.attach(write)
+    with report_window_size(outgoing):
+        with lock:
+            signal.raise_signal(signal.SIGWINCH)
+        assert sent.get(timeout=2) == ["columns", "kind", "rows"]
 
 
 def test_a_port_is_a_ranks_a_hosts_or_the_first_nodes() -> None:
