@@ -15,7 +15,7 @@ from clusterddp.hosts.ssh.target import Target
 from clusterddp.inventory.ssh_arguments import SshArgs, expand_tokens, parse_ssh_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from clusterddp.hosts.ssh.config import Settings, SshConfig
@@ -147,7 +147,7 @@ class Resolver:
             named_key_count=given,
             only_named_keys=origin.identity is not None or _first(found, "identitiesonly") == "yes",
             agent=found.get("identityagent", ("",))[0].lower() != "none",
-            known_hosts=self._known_hosts(origin, found),
+            known_hosts=self._known_hosts(origin, found, {**values, "k": _first(found, "hostkeyalias", address)}),
             system_hosts=targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS,
             accept_new=self._accepts_new_keys(origin, found) or (behind is not None and behind.accept_new),
             connect_timeout=_number(origin, "ConnectTimeout", _first(found, "connecttimeout", "0"))
@@ -202,9 +202,14 @@ class Resolver:
             usable += origin.behind.key_files[: origin.behind.named_key_count]
         return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)
 
-    def _known_hosts(self, origin: _Origin, found: Settings) -> tuple[Path, ...]:
+    def _known_hosts(self, origin: _Origin, found: Settings, values: Mapping[str, str]) -> tuple[Path, ...]:
         """The user's known_hosts files for a target; those of the host behind a jump host come first."""
-        files = targets.split_paths(found.get("userknownhostsfile", ()))
+        given = origin.args.options.get("userknownhostsfile", ())
+        for text in given:
+            _check_tokens(text, values, origin)
+        # ssh has replaced the tokens of its configuration.
+        texts = [expand_tokens(text, values) for text in given] or found.get("userknownhostsfile", ())
+        files = targets.split_paths(texts)
         kept = tuple(path for path in files if str(path) != "/dev/null")
         if kept != files:
             self.notice(origin.name, "UserKnownHostsFile /dev/null is not used: host keys stay in ~/.ssh/known_hosts")
@@ -252,6 +257,19 @@ def _number(origin: _Origin, what: str, text: str) -> int:
             f"{what} {text!r} of {origin.name} is not a number in range", where=origin.where, remedy="correct it"
         )
     return int(text)
+
+
+def _check_tokens(text: str, values: Mapping[str, str], origin: _Origin) -> None:
+    """Refuse a known_hosts file of the ssh arguments that only ssh could name; raises InventoryError.
+
+    A file of another name would not contain the host's key, so that a changed one would pass for a new one.
+    """
+    if "${" in text or set(re.findall(r"%(.?)", text)) - values.keys():
+        raise InventoryError(
+            f"UserKnownHostsFile {text} of {origin.name} has a token that is unknown here",
+            where=origin.where,
+            remedy=f"use {', '.join(f'%{letter}' for letter in values)}, or write the path in full",
+        )
 
 
 def _check_readable(path: Path, origin: _Origin) -> None:
