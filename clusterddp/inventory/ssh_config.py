@@ -13,7 +13,8 @@ from clusterddp.errors import InventoryError
 from clusterddp.inventory import validate
 from clusterddp.inventory.ssh_arguments import expand_tokens
 
-_LINE = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(\S.*?)\s*")
+# Its groups: a line's keyword, and the rest of the line.
+SSH_CONFIG_LINE = re.compile(r"\s*([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(\S.*?)\s*")
 _HOST = re.compile(
     r"^\s*Host(?:\s*=\s*|\s+)(?!(?:max[-_])?slots\s*=)\"?[^\s\"=:]*[A-Za-z*?.][^\n]*$", re.MULTILINE | re.IGNORECASE
 )
@@ -47,7 +48,7 @@ def hosts_of_ssh_config(text: str) -> dict[str, dict[str, Any]]:
 
 def unconverted_keywords(text: str) -> list[str]:
     """Keywords in the file that affect how hosts are reached, but that the inventory made of it will not contain."""
-    found = {match[1].lower(): match[1] for line in text.splitlines() if (match := _LINE.fullmatch(line))}
+    found = {match[1].lower(): match[1] for line in text.splitlines() if (match := SSH_CONFIG_LINE.fullmatch(line))}
     return [spelled for keyword, spelled in found.items() if keyword in _UNCONVERTED]
 
 
@@ -59,7 +60,7 @@ def _blocks(text: str) -> list[tuple[list[str], Settings]]:
     """The blocks of the file: patterns, and the first value of each keyword below them."""
     blocks: list[tuple[list[str], Settings]] = [(["*"], {})]
     for line in text.splitlines():
-        match = _LINE.fullmatch(line)
+        match = SSH_CONFIG_LINE.fullmatch(line)
         if match is None:
             continue
         keyword, value = match[1].lower(), _unquoted(match[2])

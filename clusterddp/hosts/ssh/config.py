@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import pwd
+import re
+import shlex
 import shutil
 import subprocess
 import threading
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.ssh.known_hosts import matches_pattern
+from clusterddp.inventory.ssh_config import SSH_CONFIG_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 _INCLUDE_DEPTH = 16  # ssh's own limit
+_EXEC = re.compile(r"(?:^|[\s!\"])exec(?:$|[\s=\"])", re.IGNORECASE)  # among the criteria of a Match
 # Keywords that change neither how a host is reached nor how it is trusted.
 _IRRELEVANT_KEYWORDS = {
     "host", "match", "include", "sendenv", "hashknownhosts", "gssapiauthentication", "gssapidelegatecredentials",
@@ -164,8 +169,11 @@ class SshConfig:
         with self._lock:
             if self._scanned is None:
                 lines = [line for path, folder in _files("") for line in _lines(path, folder)]
-                relevant = any(keyword not in _IRRELEVANT_KEYWORDS for keyword, _ in lines)
-                exec_ = any(keyword == "match" and "exec" in rest.lower().split() for keyword, rest in lines)
+                relevant = any(
+                    keyword not in _IRRELEVANT_KEYWORDS or (keyword == "include" and "%" in rest)  # a file unknown here
+                    for keyword, rest in lines
+                )
+                exec_ = any(keyword == "match" and _EXEC.search(rest) for keyword, rest in lines)
                 self._scanned = (relevant or exec_, exec_)
             return self._scanned
 
@@ -203,7 +211,8 @@ def _host_patterns(files: Sequence[tuple[Path, Path]]) -> tuple[str, ...] | None
     for keyword, rest in [line for path, folder in files for line in _lines(path, folder)]:
         other_match = keyword == "match" and rest.lower() != "all"
         token = "%" in rest and keyword != "proxycommand"  # which ssh -G does not replace
-        if other_match or token or keyword == "canonicalizehostname" or (keyword == "host" and '"' in rest):
+        unread = not rest or (keyword == "host" and re.search(r"[\"'\\]", rest))
+        if other_match or token or unread or keyword == "canonicalizehostname":
             return None
         if keyword == "host":
             patterns += [pattern.removeprefix("!") for pattern in rest.split()]
@@ -216,16 +225,27 @@ def _lines(path: Path, folder: Path, depth: int = 0) -> Iterator[tuple[str, str]
         text = path.read_text(errors="replace")
     except (OSError, ValueError):  # ValueError: the name contains a zero byte
         return
-    for line in text.splitlines():
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if not keyword or keyword.startswith("#"):
+    for line in text.split("\n"):
+        match = SSH_CONFIG_LINE.fullmatch(line)
+        if match is None:
+            if line.strip() and not line.lstrip().startswith("#"):
+                yield line, ""  # a line that only ssh understands
             continue
-        yield keyword.lower(), rest.strip()
-        if keyword.lower() == "include" and depth < _INCLUDE_DEPTH:
-            for pattern in rest.replace("\0", "").split():
-                included = folder / os.path.expanduser(pattern.strip('"'))  # noqa: PTH111 - Path's raises for an unknown user
+        keyword, rest = match[1].lower(), match[2]
+        yield keyword, rest
+        if keyword == "include" and depth < _INCLUDE_DEPTH:
+            for pattern in _words(os.path.expandvars(rest.replace("\0", ""))):
+                included = folder / os.path.expanduser(pattern)  # noqa: PTH111 - Path's raises for an unknown user
                 for name in glob.glob(str(included)):  # noqa: PTH207 - may be absolute
                     yield from _lines(Path(name), folder, depth + 1)
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield the words of a line's rest, which may be quoted."""
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    with contextlib.suppress(ValueError):  # an apostrophe in a comment behind them
+        yield from lexer
 
 
 def _run_ssh(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -28,6 +28,12 @@ TABLE = [
     pytest.param("Host gpu*\n  HostName %h.example.com\n", (), 6, id="a name made of the host's"),
     pytest.param("Match host gpu01\n  User bob\nMatch all\n  Port 7\n", (), 6, id="Match"),
     pytest.param("Include more.conf\nUser alice\n", (), 3, id="an included file"),
+    pytest.param("Host\tgpu01\n\tHostName\t10.0.0.1\nHost\t=\tgpu02\n\tPort=7\n", (), 4, id="tabs"),
+    pytest.param("Host 'gpu01'\n  User al\n", (), 6, id="quotes"),
+    pytest.param('"Host" gpu01\n  User al\n', (), 6, id="a quoted keyword"),
+    pytest.param("Include\tmore.conf\nUser alice\n", (), 3, id="an included file behind a tab"),
+    pytest.param('Include "conf d/more.conf"  # it\'s there\nUser alice\n', (), 3, id="a quoted file"),
+    pytest.param('Include "conf d/more.conf" more.conf\nUser alice\n', (), 3, id="two included files"),
     pytest.param("User alice\n", ("-o", "ControlPath=~/%h"), 6, id="a token in the arguments"),
 ]
 
@@ -37,7 +43,9 @@ def test_hosts_that_are_alike_are_asked_about_once(
     home: Path, monkeypatch: pytest.MonkeyPatch, text: str, arguments: tuple[str, ...], times: int
 ) -> None:
     (home / ".ssh" / "config").write_text(text)
-    (home / ".ssh" / "more.conf").write_text("Host login\n  User root\n")
+    (home / ".ssh" / "conf d").mkdir()
+    for file in ("more.conf", "conf d/more.conf"):
+        (home / ".ssh" / file).write_text("Host login\n  User root\n")
     args = parse_ssh_args(arguments, host="gpu01")
     alone = [SshConfig().settings(address, args, ["-p", "22"]) for address in ADDRESSES]
     asked = []
