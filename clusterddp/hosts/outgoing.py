@@ -24,13 +24,19 @@ class Outgoing:
         self._write: Write | None = None
         self._leave: Callable[[], object] = lambda: None
         self._credit = CREDIT
+        self._early: list[Mapping[str, Any]] = []  # the headers of orders given before the operation began
         self._ended = False  # the operation has ended
 
     def attach(self, write: Write, leave: Callable[[], object] = lambda: None) -> None:
-        """Start sending: ``write`` sends a frame of the operation, ``leave`` ends the reading of its answers."""
+        """Start sending: ``write`` sends a frame of the operation, ``leave`` ends the reading of its answers.
+
+        Orders that were given before are sent now. Raises HostError.
+        """
         with self._changed:
             self._write, self._leave = write, leave
             self._changed.notify_all()
+        for header in self._early:
+            write({"kind": "data", **header}, b"")
 
     def detach(self) -> None:
         """Stop sending, as the operation has ended; threads that wait to send give up."""
@@ -56,12 +62,14 @@ class Outgoing:
             write({"kind": "data"}, piece)
         return True
 
-    def order(self, **header: Any) -> bool:
-        """Send a frame that has only a header, which needs no credit; return whether the operation is running."""
-        write = self._write
+    def order(self, **header: Any) -> None:
+        """Send a frame that has only a header, which needs no credit, as soon as the operation runs."""
+        with self._changed:
+            write = self._write
+            if write is None and not self._ended:
+                self._early.append(header)
         if write is not None:
             write({"kind": "data", **header}, b"")
-        return write is not None
 
     def leave(self) -> None:
         """Abandon the operation, whatever the host does: end the reading of its answers."""

@@ -14,6 +14,7 @@ from clusterddp.hosts.fanout import MAX_AT_ONCE
 from clusterddp.hosts.file_limit import make_room
 from clusterddp.hosts.outgoing import Outgoing
 from clusterddp.logs.merge import FrameArrived, Merge, StreamBroken, StreamEnded
+from clusterddp.remote.shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.shell.command_records import ExecInput
 from clusterddp.shell.command import Command, Executed, end_frame, output_frame, read_end, unreached
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from clusterddp.logs.selection import Position
 
 _READ_SIZE = 1 << 16
+_STOP = to_fields(ExecInput(stop=True))
+_NOT_REACHED = "was not reached before the command was ended"
 MAX_COLLECTED = 16 << 20  # bytes of one host's output
 _END_TIMEOUT = 10.0  # seconds beyond the grace in which a host must report that nothing is left
 
@@ -58,6 +61,8 @@ class Execution:
         self._outgoing = {name: Outgoing() for name in self._entries}
         self._connecting = threading.Semaphore(MAX_AT_ONCE)
         self._stopping = threading.Event()
+        self._begun: set[str] = set()  # the hosts on which the command was started
+        self._beginning = threading.Lock()  # guards _begun, and a stop against hosts that begin meanwhile
         self._merge = Merge(self._entries, self._start_on_host, retry=lambda _number, _error: None, past=False)
 
     @property
@@ -91,11 +96,14 @@ class Execution:
 
     def stop(self) -> Iterator[list[Event]]:
         """End the command on all hosts; yield further events until each has reported the end, or its time is over."""
-        self._stopping.set()
+        with self._beginning:
+            self._stopping.set()
         for name, outgoing in self._outgoing.items():
+            if name not in self._begun:
+                self.results.setdefault(name, unreached(name, _NOT_REACHED))
+                continue
             with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
-                if not outgoing.order(**to_fields(ExecInput(stop=True))) and name not in self.results:
-                    self.results[name] = unreached(name, "was not reached before the command was ended")
+                outgoing.order(**_STOP)
         yield from self._events(time.monotonic() + self.command.grace + _END_TIMEOUT)
         for name in self._entries:
             self.results.setdefault(name, unreached(name, "does not say whether the command has ended there"))
@@ -111,10 +119,15 @@ class Execution:
                 if isinstance(event, StreamBroken):
                     self.results[event.host] = unreached(event.host, str(event.error))
                 elif isinstance(event, StreamEnded) and event.host not in self.results:
-                    self.results[event.host] = read_end(event.host, event.ended)
+                    self.results[event.host] = self._result(read_end(event.host, event.ended))
             yield events
             if not events and self._merge.done:
                 return
+
+    def _result(self, end: Executed) -> Executed:
+        """A host's result: its end as it reports that, unless it was ended for want of the rest of its input."""
+        error = self._input.error if self._input else ""
+        return replace(end, code=EXIT_NOT_THE_SCRIPT, error=error) if error and end.stopped else end
 
     # The methods below run in one thread per host.
 
@@ -122,29 +135,36 @@ class Execution:
         """Connect a host, start the command there, and yield its output and its end."""
         entry, outgoing = self._entries[name], self._outgoing[name]
         with self._connecting:
-            if self._stopping.is_set():
-                raise UnreachableError(name, "was not reached before the command was ended")
+            self._refuse_if_stopping(name)
             host = self._connect(entry)
         args = self.command.args(host, self._workdirs[name], self._subfolder)
+        with self._beginning:
+            self._refuse_if_stopping(name)
+            self._begun.add(name)
         frames = host.stream("exec", args, outgoing)
         threading.Thread(target=self._send_input, args=(outgoing,), name=f"input {name}", daemon=True).start()
         offsets: dict[str, int] = {}
         with contextlib.closing(frames):
             for frame in frames:
-                if self._stopping.is_set():  # it began while the others were being stopped
-                    outgoing.order(**to_fields(ExecInput(stop=True)))
                 if frame.kind == "end":
                     yield end_frame(name, frame)
                 elif frame.kind == "data":
                     yield output_frame(name, frame, offsets)
 
+    def _refuse_if_stopping(self, name: str) -> None:
+        if self._stopping.is_set():
+            raise UnreachableError(name, _NOT_REACHED)
+
     def _send_input(self, outgoing: Outgoing) -> None:
-        """Send a host the command's input."""
+        """Send a host the command's input; if that cannot be had whole, end the command."""
         with contextlib.suppress(ClusterddpError):  # the thread that reads reports it
             for piece in self._input.pieces() if self._input else ():
                 if not outgoing.send(piece):
                     return
-            outgoing.end()
+            if self._input and self._input.error:
+                outgoing.order(**_STOP)
+            else:
+                outgoing.end()
 
 
 class CommandOutput:
@@ -167,9 +187,14 @@ class CommandOutput:
 
 
 class SharedInput:
-    """One input, read once, for many readers that each start at its beginning and go at their own pace."""
+    """One input, read once, for many readers that each start at its beginning and go at their own pace.
+
+    A thread reads ``source``, to the end of this process: only a raw file (``io.FileIO``) may be one that never ends,
+    as the lock of a buffered one, held by that thread, aborts Python's exit.
+    """
 
     def __init__(self, source: IO[bytes]) -> None:
+        self.error = ""  # why the input is not whole
         self._source = source
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with us
         self._size, self._ended = 0, False
@@ -183,7 +208,7 @@ class SharedInput:
             self._file.close()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the input as it comes."""
+        """Yield the input as it comes, to its end or to an ``error``."""
         offset = 0
         while piece := self._read_at(offset):
             offset += len(piece)
@@ -200,17 +225,31 @@ class SharedInput:
 
     def _read(self) -> None:
         """Copy the source to the file, from where all readers take it."""
+        read = getattr(self._source, "read1", self._source.read)  # both return what is there, without waiting for more
         try:
-            while data := self._source.read1(_READ_SIZE):  # type: ignore[attr-defined]
-                with self._changed:
-                    if self._file.closed:
-                        return
-                    self._file.seek(self._size)
-                    self._file.write(data)
-                    self._size += len(data)
-                    self._changed.notify_all()
+            while data := read(_READ_SIZE):
+                if not self._keep(data):
+                    return
+        except (OSError, ValueError) as error:  # ValueError: the source was closed
+            self.error = f"the input cannot be read: {error}"
         finally:
             self._end()
+
+    def _keep(self, data: bytes) -> bool:
+        """Append data to the file; return whether that was possible."""
+        with self._changed:
+            if self._file.closed:
+                return False
+            self._file.seek(self._size)
+            try:
+                while data:
+                    written = self._file.write(data)
+                    data, self._size = data[written:], self._size + written
+            except OSError as error:
+                remedy = "set TMPDIR to a folder with more room"
+                self.error = f"the input cannot be kept in {tempfile.gettempdir()}: {error.strerror}; {remedy}"
+            self._changed.notify_all()
+        return not self.error
 
     def _end(self) -> None:
         """Tell the readers that nothing more comes."""

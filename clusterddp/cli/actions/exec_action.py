@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -50,7 +51,7 @@ def act(
         raise UsageError("--gather with --json: each line of JSON names its host already", remedy="leave one out")
     _refuse_shell_line(argv)
     command = Command(argv=argv, shell=shell, bare=bare, timeout=timeout)
-    source = None if sys.stdin.isatty() else sys.stdin.buffer
+    source = None if sys.stdin.isatty() else io.FileIO(0, closefd=False)
     show = show_gathered if gather else show_json if as_json else show_live
     with open_cluster(inventory, limit, starts=True) as cluster:
         interrupts.treat_as_ctrl_c(signal.SIGTERM)

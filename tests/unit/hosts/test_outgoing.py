@@ -65,9 +65,14 @@ def test_who_waits_for_credit_or_a_beginning_gives_up_at_the_end() -> None:
         outgoing.end()  # waits for nothing
 
 
-def test_an_order_costs_no_credit_and_says_whether_it_arrives() -> None:
+def test_an_order_costs_no_credit_and_waits_for_the_beginning() -> None:
     outgoing, wire = Outgoing(), Wire()
-    assert not outgoing.order(stop=True)
+    outgoing.order(stop=True)
+    assert wire.frames == []
     outgoing.attach(wire.write)
-    assert outgoing.order(stop=True)
     assert wire.frames == [({"kind": "data", "stop": True}, b"")]
+    outgoing.order(rows=1)
+    assert wire.frames[1:] == [({"kind": "data", "rows": 1}, b"")]
+    outgoing.detach()
+    outgoing.order(rows=2)  # nobody takes it any more
+    assert len(wire.frames) == 2

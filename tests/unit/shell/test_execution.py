@@ -1,11 +1,166 @@
-"""One input for many readers."""
+"""One input for many readers, and hosts that begin while the command is ended."""
 
 from __future__ import annotations
 
+import errno
+import io
+import json
 import os
+import queue
+import subprocess
+import sys
+import tempfile
 import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from clusterddp.hosts.fanout import HostGroup
+from clusterddp.inventory import HostEntry
+from clusterddp.remote.shared.wire.frames import Frame
+from clusterddp.shell import Command, Execution
 from clusterddp.shell.execution import SharedInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import IO
+
+    from clusterddp.hosts.outgoing import Outgoing
+
+
+class FakeHost:
+    """A host whose command prints nothing and runs until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self.entry, self.name = HostEntry(name=name, address=name), name
+        self.frames = queue.Queue[Any]()  # what was sent to it
+        self.begun = False
+
+    def stream(self, _op: str, _args: object, outgoing: Outgoing) -> Iterator[Frame]:
+        self.begun = True
+        outgoing.attach(lambda header, body: self.frames.put((header, body)))
+        given, stopped = b"", False
+        while not stopped:
+            header, body = self.frames.get(timeout=10)
+            given, stopped = given + body, header.get("stop", False) or header["kind"] == "end"
+        code = 143 if header.get("stop") else len(given)
+        end = {"code": code, "error": "", "stopped": code == 143, "left": [], "cwd": "/", "home": False}
+        outgoing.detach()
+        yield Frame({"kind": "end"}, json.dumps(end).encode())
+
+
+def run_on(host: FakeHost, connect: Callable[[HostEntry], Any], given: IO[bytes] | None = None) -> Execution:
+    return Execution(
+        HostGroup([host.entry], connect),
+        Command(argv=("true",), bare=True),
+        workdirs={host.name: ""},
+        subfolder="",
+        given=given,
+    )
+
+
+def test_a_host_that_is_connected_after_a_stop_never_starts_the_command() -> None:
+    host, asked, answer = FakeHost("gpu00"), threading.Event(), threading.Event()
+    left = threading.Event()
+
+    def connect(_entry: HostEntry) -> Any:
+        asked.set()
+        answer.wait(10)
+        threading.Timer(0.2, left.set).start()
+        return host
+
+    execution = run_on(host, connect)
+    assert asked.wait(10)
+    list(execution.stop())
+    assert execution.results["gpu00"].error == "was not reached before the command was ended"
+    answer.set()
+    assert left.wait(10)
+    assert not host.begun
+
+
+def test_a_command_that_begins_during_a_stop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, begins, stopped = FakeHost("gpu00"), threading.Event(), threading.Event()
+    stream = host.stream
+
+    def begin_late(*args: Any) -> Iterator[Frame]:
+        begins.set()
+        stopped.wait(10)
+        yield from stream(*args)
+
+    monkeypatch.setattr(host, "stream", begin_late)
+    stdin, into = os.pipe()
+    with os.fdopen(stdin, "rb") as never_ends:
+        execution = run_on(host, lambda _: host, never_ends)
+        assert begins.wait(10)
+        threading.Timer(0.2, stopped.set).start()
+        list(execution.stop())
+        execution.close()
+        os.close(into)
+    assert (execution.results["gpu00"].code, execution.results["gpu00"].stopped) == (143, True)
+
+
+class FullFile(io.RawIOBase):
+    """A file of a folder that has little room; it takes a part of what is written."""
+
+    def __init__(self) -> None:
+        self.file, self.room = io.BytesIO(), 100_000
+
+    def write(self, data: Any) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self.file.write(data[: min(self.room, 30_000)])
+        self.room -= written
+        return written
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self.file.read(size)
+
+
+def test_input_that_cannot_be_kept_whole_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost("gpu00")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: FullFile())
+    execution = run_on(host, lambda _: host, io.BytesIO(b"x" * 200_000))
+    (end,) = execution.collected()
+    execution.close()
+    assert (end.code, end.error.partition(";")[0]) == (
+        125,
+        f"the input cannot be kept in {tempfile.gettempdir()}: No space left on device",
+    )
+    assert not [header for header in host.frames.queue if header[0]["kind"] == "end"]
+
+
+@pytest.mark.parametrize("source", ["raw", "closed"])
+def test_input_is_read_from_any_file(source: str) -> None:
+    file = io.BytesIO(b"x" * 100_000)
+    if source == "closed":
+        file.close()
+    given = SharedInput(SimpleNamespace(read=file.read))  # type: ignore[arg-type]
+    assert sum(map(len, given.pieces())) == (0 if source == "closed" else 100_000)
+    given.close()
+    assert given.error == ("the input cannot be read: I/O operation on closed file." if source == "closed" else "")
+
+
+def test_input_that_never_ends_does_not_disturb_the_end_of_exec() -> None:
+    code = """
+import io, sys
+from clusterddp.cli.actions import exec_action
+from clusterddp.shell.execution import SharedInput
+class Cluster:
+    __enter__ = lambda self: self
+    __exit__ = lambda self, *_: None
+    def execution(self, command, *, given, sync):
+        SharedInput(given)
+        sys.exit(7)
+exec_action.open_cluster = lambda *_, **__: Cluster()
+exec_action.act(None, None, gather=False, sync=False, timeout=None, bare=True, as_json=False, shell=None, argv=("a",))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert (process.wait(60), process.stderr.read()) == (7, b"")
 
 
 def test_every_reader_gets_the_whole_input_at_its_own_pace() -> None:
