@@ -23,6 +23,8 @@ from ..system.descriptors import close_all_but
 from ..system.programs import find_program
 from ..system.wait_status import exit_code, reap
 
+LONGEST_POLL = 2**31 - 1  # milliseconds, about 25 days: a C int
+
 
 class GuardedCommand(NamedTuple):
     """The command to run; ``timeout`` in seconds, None for no limit."""
@@ -125,7 +127,7 @@ def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             return None, True
-        for handle, _ in poll.poll(None if left is None else math.ceil(left * 1000)):
+        for handle, _ in poll.poll(None if left is None else min(math.ceil(left * 1000), LONGEST_POLL)):
             if handle == orders:
                 return None, False
             os.read(woken, 4096)
