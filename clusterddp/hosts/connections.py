@@ -104,9 +104,11 @@ class Connections:
 
     def close_hosts(self) -> None:
         """End every connection to a host; the next use opens a new one."""
-        for host in self._hosts.values():
+        with self._lock:  # after Ctrl-C, threads still add hosts
+            hosts = list(self._hosts.values())
+            self._hosts.clear()
+        for host in hosts:
             host.close()
-        self._hosts.clear()
 
     def close(self) -> None:
         """End every connection, including those to jump hosts."""

@@ -238,6 +238,7 @@ class _JumpHost:
         self._link: Link | None = None
         self._failure: HostError | None = None
         self._failed_at = 0.0
+        self._closed = False
 
     @contextlib.contextmanager
     def opening(self, host: str) -> Iterator[Link]:
@@ -245,20 +246,31 @@ class _JumpHost:
         asked_at = time.monotonic()
         with self._gate:
             try:
-                link = self._open_link(asked_at)
+                link = self._open_link(asked_at, host)
             except HostError as error:
                 raise _error_behind(error, host) from error
+            if self._closed:
+                self.close()
+                raise UnreachableError(host, "the command is ending")
             yield link
 
     def close(self) -> None:
-        with self._lock:
+        """End the connection; a thread that is opening it ends it then, as the login may wait for the user."""
+        self._closed = True
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             if self._link is not None:
                 self._link.close()
                 self._link = None
+        finally:
+            self._lock.release()
 
-    def _open_link(self, asked_at: float) -> Link:
+    def _open_link(self, asked_at: float, host: str) -> Link:
         """The connection, opened if necessary; raises HostError, possibly one that another thread has just got."""
         with self._lock:
+            if self._closed:
+                raise UnreachableError(host, "is not opened: the command is ending")
             if self._link is not None and self._link.transport.is_active():
                 return self._link
             # Threads that waited for a failed attempt share its error: a jump host is not tried once per host.
