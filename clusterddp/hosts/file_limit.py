@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OWN_FILES = 128  # that a command opens besides: modules, logs, and an agent's socket for each login at a time
 SOCKET_FILES = 1  # of a connection of our own
 CHILD_FILES = 3  # of one through a child process, the ``ssh`` program or a local helper: its three pipes
+KEPT_FILES = 4  # of one over a kept connection: the same, and the master's control socket
+OPENING_FILES = 384  # of those that are being opened, up to 48 at a time: the other ends of their pipes
 
 
 def make_room(entries: Collection[HostEntry]) -> None:
@@ -26,7 +28,7 @@ def make_room(entries: Collection[HostEntry]) -> None:
     too low as well.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = OWN_FILES + CHILD_FILES * len(entries)  # which hosts need the ``ssh`` program is found out later
+    most = OWN_FILES + OPENING_FILES + KEPT_FILES * len(entries)  # which of them need less is found out later
     if _is_enough(soft, most):
         return
     least = OWN_FILES + sum(_files_of(entry) for entry in entries)

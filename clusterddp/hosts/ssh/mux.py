@@ -39,18 +39,15 @@ class MuxPipe:
 
     def __init__(self, path: Path, command: str) -> None:
         """Start ``command`` over the master at ``path``; raises MuxError, before anything was sent to the command."""
-        self._control = _Control(path)
         self._stdout_ended = False
         self._status: int | None = None
         self._closing = threading.Lock()
-        self._stdin, self._stdout, self._stderr = (_Stream() for _ in range(3))
-        try:
+        with contextlib.ExitStack() as opened:
+            self._control = _Control(path)
+            opened.callback(self._control.close)
+            self._stdin, self._stdout, self._stderr = (_Stream(opened) for _ in range(3))
             self._open_session(command)
-        except BaseException:
-            self._control.close()
-            for stream in (self._stdin, self._stdout, self._stderr):
-                stream.close()
-            raise
+            opened.pop_all()
         self._tail = Tail(self._stderr.ours.recv)
 
     def _open_session(self, command: str) -> None:
@@ -123,8 +120,13 @@ def stop_listening(path: Path) -> None:
 class _Stream:
     """One of a session's streams: our end of a socket pair, and the one that the master gets."""
 
-    def __init__(self) -> None:
-        self.ours, self.theirs = socket.socketpair()
+    def __init__(self, opened: contextlib.ExitStack) -> None:
+        """Make the pair, which ``opened`` closes if the session is not opened; raises MuxError."""
+        try:
+            self.ours, self.theirs = socket.socketpair()
+        except OSError as error:
+            raise MuxError(f"no socket for a session: {error.strerror}") from error
+        opened.callback(self.close)
 
     def shut(self) -> None:
         with contextlib.suppress(OSError):  # the other end is closed already
@@ -140,7 +142,10 @@ class _Control:
 
     def __init__(self, path: Path, *, wait: bool = True) -> None:
         """Connect and say hello; unless ``wait``, without waiting for the master's. Raises MuxError."""
-        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._socket = socket.socket(socket.AF_UNIX)
+        except OSError as error:
+            raise MuxError(f"no socket for a master: {error.strerror}") from error
         self._socket.settimeout(HELLO_TIMEOUT)
         try:
             self._socket.connect(str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import struct
 import threading
@@ -72,6 +73,24 @@ def test_one_that_goes_silent_is_left_in_time(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mux, "SESSION_TIMEOUT", 0.1)
     with master(tmp_path / "m", sent, stays=True), pytest.raises(mux.MuxError, match="does not answer"):
         mux.MuxPipe(tmp_path / "m", "true")
+
+
+@pytest.mark.parametrize("possible", [0, 2])
+def test_too_few_files_for_a_session_are_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, possible: int
+) -> None:
+    made, pair = list[socket.socket](), socket.socketpair
+
+    def limited() -> tuple[socket.socket, socket.socket]:
+        if len(made) == 2 * possible:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.extend(ends := pair())
+        return ends
+
+    monkeypatch.setattr(socket, "socketpair", limited)
+    with master(tmp_path / "m", HELLO, stays=True), pytest.raises(mux.MuxError, match="Too many open files"):
+        mux.MuxPipe(tmp_path / "m", "true")
+    assert all(end.fileno() == -1 for end in made)
 
 
 def test_a_socket_without_a_master_is_not_live(tmp_path: Path) -> None:
