@@ -77,23 +77,26 @@ class Saver:
         except ForeignLinkError as error:
             raise RunError(f"{self.folder}: {error}, and is not followed", remedy="name another folder") from None
         weakref.finalize(self, os.close, self._root)
-        owner = self._read_owner()
+        record = self._read_record()
+        owner = _run_of(record)
         if owner == run:
             return
         if owner:
             raise RunError(f"{self.folder} holds the output of run {owner}", remedy="name another folder")
         if self._files:
             raise RunError(f"{self.folder} holds output of a run that it does not name", remedy="name another folder")
+        if record:
+            raise RunError(f"{self.folder / _OWNER_FILE} is not of a saved run", remedy="name another folder")
         self._write(_OWNER_FILE, json.dumps({"run": run}).encode() + b"\n", 0)
 
-    def _read_owner(self) -> str | None:
-        """Return the run whose output the folder holds, according to its ``run.json``; None without a valid one."""
+    def _read_record(self) -> bytes:
+        """Return what ``run.json`` holds; nothing if it is no file that can be read."""
         try:
             handle = os.open(_OWNER_FILE, os.O_RDONLY | _FILE_FLAGS, dir_fd=self._root)
-        except OSError:  # no readable record
-            return None
+        except OSError:  # missing, or a link
+            return b""
         with os.fdopen(handle, "rb") as file:
-            return _run_of(file.read(1 << 16)) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+            return file.read(1 << 16) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
 
     def offsets(self) -> Offsets:
         """Return the offset at which each file continues."""

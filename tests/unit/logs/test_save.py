@@ -96,6 +96,18 @@ class TestSave:
             with pytest.raises(RunError, match="a run that it does not name"):
                 Saver(tmp_path, "r1")
 
+    @pytest.mark.parametrize("text", ['{"lr": 3e-4, "epochs": 10}', "notes of mine"])
+    def test_a_users_own_file_of_the_records_name_is_left_as_it_is(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(RunError, match=r"run\.json is not of a saved run; name another folder"):
+            Saver(tmp_path, "r1")
+        assert (tmp_path / "run.json").read_text() == text
+
+    def test_a_record_that_a_full_disk_left_empty_is_written_again(self, tmp_path: Path) -> None:
+        (tmp_path / "run.json").touch()
+        Saver(tmp_path, "r1")
+        assert json.loads((tmp_path / "run.json").read_text()) == {"run": "r1"}
+
     @pytest.mark.parametrize("place", ["1.0", "1.0/rank3-h-1.out", "run.json"])
     @pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe"])
     def test_nothing_is_written_through_what_somebody_has_put_there(
