@@ -42,23 +42,26 @@ class Table:
 
     def add(self, *cells: str) -> None:
         """Add a row."""
-        self.rows.append([Text.from_markup(one_line(cell)) for cell in cells])
+        self.rows.append([_text(cell) for cell in cells])
 
 
 def line(markup: str) -> None:
     """Print one line on stdout without wrapping it; control characters have no effect."""
-    _console().print(one_line(markup))
+    console = _console()
+    with console.capture() as captured:
+        console.print(_text(markup))
+    _write(captured.get())
 
 
 def show(table: Table, *, stderr: bool = False) -> None:
     """Print a table on stdout, or on stderr as messages of ours."""
     console = _console(stderr=stderr)
-    width = console.width - (len(MESSAGE_PREFIX) if stderr else 0)
+    prefix = MESSAGE_PREFIX if stderr else ""
+    width = console.width - len(prefix)
     with console.capture() as captured:
         for drawn in _draw_for_terminal(table, width) if console.is_terminal else _draw_for_programs(table):
             console.print(drawn)
-    for text in captured.get().splitlines():
-        (sys.stderr if stderr else sys.stdout).write(f"{MESSAGE_PREFIX if stderr else ''}{text.rstrip()}\n")
+    _write("".join(f"{prefix}{text.rstrip()}\n" for text in captured.get().splitlines()), stderr=stderr)
 
 
 def drawn(parts: Sequence[str | Table]) -> list[str]:
@@ -76,7 +79,7 @@ def drawn(parts: Sequence[str | Table]) -> list[str]:
 
 def _print_folded(console: Console, markup: str) -> None:
     """Print a line of markup, on a terminal as several that are no wider than it."""
-    text = Text.from_markup(one_line(markup))
+    text = _text(markup)
     for part in text.wrap(console, console.width) if console.is_terminal else [text]:
         part.rstrip()
         console.print(part)
@@ -84,7 +87,7 @@ def _print_folded(console: Console, markup: str) -> None:
 
 def is_piped() -> bool:
     """Whether stdout is a pipe or a file rather than a terminal."""
-    return not _console().is_terminal
+    return not sys.stdout.isatty()
 
 
 def time_text(seconds: float | None) -> str:
@@ -92,9 +95,26 @@ def time_text(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "-"
 
 
+def _text(markup: str) -> Text:
+    return Text.from_markup(one_line(markup), emoji=False)  # the :a: of an address is no emoji
+
+
 def _console(*, stderr: bool = False) -> Console:
     forced = bool(os.environ.get("CLICOLOR_FORCE", "0").strip("0")) and not os.environ.get("NO_COLOR")
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, color_system="standard" if forced else "auto")
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        soft_wrap=True,
+        color_system="standard" if forced else "auto",
+        force_terminal=(sys.stderr if stderr else sys.stdout).isatty(),  # whatever FORCE_COLOR says
+    )
+
+
+def _write(text: str, *, stderr: bool = False) -> None:
+    """Write to stdout or stderr at once; a console's own way to write exits with 1 when the reader has gone."""
+    stream = sys.stderr if stderr else sys.stdout
+    stream.write(text)
+    stream.flush()
 
 
 def _draw_for_programs(table: Table) -> Iterator[Text]:

@@ -15,7 +15,7 @@ from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 DAY = 86_400 * SECOND
 
@@ -65,11 +65,10 @@ def test_with_all_its_project_and_operator_stand_beside_it(capsys: pytest.Captur
 
 
 def test_people_are_told_a_time_no_longer_than_needed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[int], None]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "140")
+    terminal(140)
     now = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1))
     monkeypatch.setattr(time, "time", lambda: now)
     today = int(now) * SECOND - 60 * SECOND

@@ -8,6 +8,8 @@ from clusterddp.cli.doctor_tables import print_pairs
 from tests.unit.evidence_made import pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     Changed = dict[tuple[str, str], dict[str, Any]]
@@ -66,9 +68,8 @@ def test_of_many_hosts_only_the_rows_and_columns_of_trouble_are_drawn(capsys: py
 
 
 def test_a_terminal_shows_verdicts_in_colour(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
+    terminal(80)
     changed: Changed = {("gpu00", "gpu01"): {"verdict": "fail", "word": "timeout", "ports": "all"}}
     assert "\x1b[31mtimeout" in "\n".join(drawn(capsys, 2, changed))

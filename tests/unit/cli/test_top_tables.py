@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
@@ -19,7 +20,7 @@ _STYLE = re.compile(r"\x1b\[[\d;]*m")
 def shown(monkeypatch: pytest.MonkeyPatch, value: TopLook, columns: int = 0) -> list[str]:
     """The lines without their colours; ``columns`` of a terminal, 0 for a pipe."""
     if columns:
-        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setenv("TERM", "xterm")
     return [_STYLE.sub("", line) for line in top_tables.lines(value)]
