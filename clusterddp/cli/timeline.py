@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.output import say
-from clusterddp.errors import ClusterddpError, UsageError
+from clusterddp.errors import ClusterddpError
 from clusterddp.runs.timeline import SPAN_LOGGER, THIS_MACHINE, TimedSpan, as_page, as_text, start_spans
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def record_timeline(path: Path | None, cluster: Cluster) -> Iterator[_Recorder |
 
 
 def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
-    """Write the spans, with those that the run's hosts recorded, as HTML or text by the file's suffix."""
+    """Write the spans, with those that the run's hosts recorded, as HTML or text by the file's suffix.
+
+    If that fails, the exit code remains the run's own.
+    """
     run = cluster.launched
     if run is None:
         return
@@ -92,4 +95,4 @@ def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
     try:
         path.write_text(as_page(spans, title) if path.suffix == ".html" else as_text(spans), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--timeline {path}: {error.strerror}", remedy="name a file that can be written") from error
+        say(f"--timeline {path}: cannot be written ({error.strerror})")
