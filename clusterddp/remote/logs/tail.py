@@ -169,14 +169,15 @@ class LogTail:
     def _last_lines(
         self, group: Group, file: LogFile, limit: int, count: int, *, whole: bool
     ) -> Iterator[Tuple[Tuple[int, Head], str, int]]:
-        """(sort key, file, start) of the file's last ``count`` lines that match."""
+        """(sort key, file, start) of the file's last ``count`` lines that match, from their last unit that does."""
         high = limit if whole else file.line_start(limit)
         end, wanted = high, self._wanted(file)
         for start, line in file.lines_back(file.pos, high):
             if count <= 0:
                 return
-            if wanted is None or wanted(start, line):
-                yield (file.start or 0, group.head(file, end)), file.name, start
+            found = start if wanted is None else _last_wanted(start, line, wanted)
+            if found is not None:
+                yield (file.start or 0, group.head(file, end)), file.name, found
                 count -= 1
             end = start
 
@@ -284,6 +285,16 @@ class LogTail:
         if file.name == AGENT_LOG and not self.asked.teardown:
             return lambda at, line: not self.worker_ends.hides(at, line) and (search is None or search(line))
         return (lambda _at, line: search(line)) if search else None
+
+
+def _last_wanted(start: int, line: bytes, wanted: Wanted) -> Optional[int]:
+    """Where the last unit of a line that is wanted begins, as ``LineFilter`` tests them; None if none is."""
+    at = start + len(line)
+    for unit in reversed(line.splitlines(True) or [b""]):
+        at -= len(unit)
+        if wanted(at, unit.rstrip(b"\r\n")):
+            return at
+    return None
 
 
 def _line_search(pattern: "re.Pattern[str]") -> Callable[[bytes], object]:

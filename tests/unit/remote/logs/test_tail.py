@@ -208,6 +208,24 @@ def test_tail_counts_lines_that_match(writer: Writer) -> None:
     assert read(writer, tail=2, grep="7$").text() == b"line 99987\nline 99997\n"
 
 
+@pytest.mark.parametrize(
+    ("grep", "count", "found"),
+    [
+        ("^loss", 5, b"loss 1\r\nloss 2\n"),  # as without a count
+        ("^loss", 1, b"loss 2\n"),
+        ("%", 1, b" 90%\r"),
+        ("%", 2, b" 20%\r 80%\r 90%\r"),
+        ("^$", 1, b"\n"),
+    ],
+)
+def test_the_last_lines_that_match_are_counted_behind_redraws_too(
+    writer: Writer, grep: str, count: int, found: bytes
+) -> None:
+    writer.say("0.0.out", b"\r 10%\r 20%\r    \rloss 1\r\n\n 80%\r 90%\rloss 2\n")
+    writer.end()
+    assert read(writer, grep=grep, tail=count).text() == found
+
+
 def test_tail_then_follow_goes_on(writer: Writer) -> None:
     writer.say("0.0.out", b"1\n2\n3\n")
     tail = Tail(writer, follow=True, tail=1).begin().wait(caught_up)
