@@ -81,8 +81,9 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     first = max(offsets, default=1 if given.after else found.attempt)
     attempts = select_attempts(found, given.attempt, first, follow=selection.follow)
     if given.host:
-        names = set(found.hosts_like(given.host, "--host"))
-        selection = replace(selection, hosts=hosts_with_parts(attempts, given.host, names))
+        hosts = tuple(found.hosts_like(given.host, "--host"))
+        _refuse_hosts_without_part(attempts, given.host, hosts)
+        selection = replace(selection, hosts=hosts)  # also those that take part only after a relaunch
     reader = AttemptReader(attempts, selection, given.silence)
     if saver:
         return reader.save(saver, offsets)
@@ -213,10 +214,8 @@ def select_attempts(run: Run, attempt: int | str, first: int, *, follow: bool) -
     return [found]
 
 
-def hosts_with_parts(attempts: list[Run], pattern: str, names: set[str]) -> tuple[str, ...]:
-    """Return those of the named hosts that have a part of the run; raises RunError if there is none."""
+def _refuse_hosts_without_part(attempts: list[Run], pattern: str, hosts: tuple[str, ...]) -> None:
+    """Raise RunError if none of the hosts that the pattern matches has a part of the run."""
     all_hosts = list(dict.fromkeys(name for run in attempts for name in run.spools))
-    hosts = tuple(name for name in all_hosts if name in names)
-    if not hosts:
+    if set(hosts).isdisjoint(all_hosts):
         raise RunError(f"run {attempts[0].id} has no part on {pattern}", remedy=f"its hosts: {folded_names(all_hosts)}")
-    return hosts

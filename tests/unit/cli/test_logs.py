@@ -40,6 +40,9 @@ class Run:
     spools: dict[str, str] = field(default_factory=lambda: {"gpu00": "/spool"})
     attempts: dict[int, dict[str, str]] = field(default_factory=dict)
 
+    def hosts_like(self, _pattern: str, _origin: str) -> list[str]:
+        return ["gpu00", "spare"]
+
     def selected(self, _: Selection) -> list[str]:
         return list(self.spools)
 
@@ -93,3 +96,18 @@ def test_fold_shows_equal_lines_once_and_a_pipe_shows_each_without_it(
     monkeypatch.setenv("CLUSTERDDP_FOLD", "1")
     assert len(shown(monkeypatch, capsys)) == 2
     assert shown(monkeypatch, capsys, "--no-fold") == each
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_pattern_chooses_also_a_host_that_has_no_part_yet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen: list[tuple[str, ...] | None] = []
+
+    def selected(run: Run, selection: Selection) -> list[str]:
+        chosen.append(selection.hosts)
+        return list(run.spools)
+
+    monkeypatch.setattr(Run, "selected", selected)
+    assert shown(monkeypatch, capsys, "--host", "all")
+    assert {*chosen} == {("gpu00", "spare")}
