@@ -89,7 +89,10 @@ def live_runs(state: str) -> Set[str]:
 def ended_at(spool: Spool) -> float:
     """When the node ended (seconds since the epoch), or when its folder was last changed if that is not known."""
     record = spool.exit_record()
-    return (record.ended / 1e9 if record else 0.0) or os.stat(spool.folder).st_mtime
+    try:
+        return (record.ended / 1e9 if record else 0.0) or os.stat(spool.folder).st_mtime
+    except FileNotFoundError:  # another connection has just removed it: too young for this one
+        return time.time()
 
 
 def nothing_left(spool: Spool) -> bool:

@@ -3,6 +3,7 @@
 Never a live run's files, never a workdir.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -84,7 +85,10 @@ def unclaimed_workdirs(state: str) -> List[UnusedWorkdir]:
     for path, folder in stat_caches(state):
         root = on_disk(folder or "")
         if root and os.path.isdir(root) and root not in claimed:
-            age = time.time() - os.stat(path).st_mtime
+            try:
+                age = time.time() - os.stat(path).st_mtime
+            except FileNotFoundError:  # another node that shares the folder has just removed it
+                continue
             unused.append(UnusedWorkdir(path=as_text(root), days=max(0, int(age // 86400))))
     return sorted(unused, key=lambda workdir: -workdir.days)
 
@@ -93,12 +97,11 @@ def remove_leftovers(state: str) -> bool:
     """Remove caches, sync records and empty folders once no run is left; whether the state folder could be removed."""
     for name in ("facts", "warm", "preload"):
         shutil.rmtree(os.path.join(state, name), ignore_errors=True)
-    for path, folder in stat_caches(state):
-        if folder is None or not os.path.isdir(on_disk(folder)):  # the workdir it describes is gone
+    # of workdirs that are gone
+    caches = [path for path, folder in stat_caches(state) if folder is None or not os.path.isdir(on_disk(folder))]
+    for path in (*caches, os.path.join(state, "pruned"), os.path.join(state, "host-id")):
+        with contextlib.suppress(FileNotFoundError):  # another node that shares the folder may have removed it
             os.unlink(path)
-    for name in ("pruned", "host-id"):
-        if os.path.exists(os.path.join(state, name)):
-            os.unlink(os.path.join(state, name))
     retention.remove_empty(
         *(os.path.join(state, name) for name in ("runs", "rundirs", STAT_CACHES, "helper", "trash")), state
     )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.cli.down_tables import rows_that_stay
+from clusterddp.remote.cleanup import retention, uninstall
 from clusterddp.remote.cleanup.uninstall import clean
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer
 from clusterddp.remote.shared.schema.record import read_record
-from clusterddp.remote.spool.layout import all_spools
+from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import Holdings
 
@@ -44,3 +46,15 @@ def test_what_stays_is_counted_in_the_hosts_runs_not_in_spools(tmp_path: Path, o
     assert answer.spools == 2
     (row,) = rows_that_stay([held], [], [Cleaned(host="gpu00", **answer._asdict())], workdir="")
     assert row.what == "1 run on record: 30 days, or with --purge"
+
+
+def test_what_another_node_has_just_removed_from_a_shared_folder_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, workdir, gone = tmp_path / "state", tmp_path / "workdir", str(tmp_path / "state" / "gone")
+    state.mkdir()
+    workdir.mkdir()
+    monkeypatch.setattr(uninstall, "stat_caches", lambda _: [(gone, str(workdir)), (gone, None)])
+    assert uninstall.unclaimed_workdirs(str(state)) == []
+    assert retention.ended_at(Spool(gone)) == pytest.approx(time.time(), abs=60)
+    assert uninstall.remove_leftovers(str(state))
