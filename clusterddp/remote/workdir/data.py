@@ -26,7 +26,7 @@ from ..shared.wire.partial_files import parts_in
 from ..shared.workdir import manifest
 from ..shared.workdir.manifest import Disk, Entry, checked_entry, checked_path, on_disk
 from ..shared.workdir.sync_records import DataState, HostChanged, StandingVersions, SyncRequest
-from ..system.bootstrap import write_private
+from ..system.bootstrap import Refused, write_private
 from ..transfer.chunk_files import PARTS
 from ..transfer.chunk_source import chunk_stream
 from ..transfer.stream_head import manifest_of, read_head
@@ -216,7 +216,10 @@ def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostCh
     """What ``data_state`` reports; HostChanged if another sync has changed the workdir's data meanwhile."""
     sent, _ = read_head(chunk_stream(request, spread=order.spread), order.manifest, order.chunk_lists)
     with LockedWorkdir(request.state, order, make=False) as lock:
-        data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent)
+        try:
+            data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent)
+        except manifest.BadManifest as error:
+            raise Refused(str(error)) from error
         if data is None:
             return HostChanged(missing=())
         disk, paths_to_write = data.record.disk(), [entry.path for entry in data.decision.put]

@@ -1,1 +1,1 @@
-"""Which files are the project's: what git, .gitignore and .clusterddpignore say."""
+"""Which files are the project's: what git and .gitignore say."""

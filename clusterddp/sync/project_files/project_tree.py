@@ -22,7 +22,7 @@ from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.chunks import content_of, digest_of
 from clusterddp.remote.shared.workdir import manifest
-from clusterddp.remote.shared.workdir.manifest import Entry, as_text, on_disk
+from clusterddp.remote.shared.workdir.manifest import OWN_PREFIX, Entry, as_text, on_disk
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
 from clusterddp.sync.manifest_history import FOLDER, ManifestHistory
 from clusterddp.sync.project_files import git
@@ -42,7 +42,7 @@ MAX_BYTES = 500 * 10**6
 MAX_FILES = 20_000
 _MAX_LISTED = 10 * MAX_FILES  # a folder with more files is refused before the rest is listed
 _REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
-_EXCLUDED = frozenset((b".git", b".clusterddp", b"__pycache__"))
+_EXCLUDED = frozenset((b".git", b".clusterddp", b".clusterddp-parts", b"__pycache__"))
 _KEY_NAME = re.compile(
     rb"\.env(\..*)?|.*\.(pem|key|p12|pfx|ppk)|id_(rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)"
     rb"|\.netrc|\.pypirc|\.git-credentials",
@@ -106,15 +106,23 @@ def is_code(path: str) -> bool:
 
 
 def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
-    """The files of ``paths``, below ``folder``, that the next sync would take as data: their paths in the project."""
+    """The files of ``paths``, below ``folder``, that the next sync would take as data: their paths in the project.
+
+    Empty if the next sync would refuse the project.
+    """
     inside = os.path.realpath(os.fsencode(folder))
     root = os.path.realpath(os.fsencode(project.root))
     if inside != root and not inside.startswith(root + b"/"):
         return []
     local_names = [os.path.join(inside, on_disk(path))[len(root) + 1 :] for path in paths]
     within_git = os.path.lexists(os.path.join(root, b".git"))
-    synced = set(git.list_untracked(root) if within_git else walk(root, _EXCLUDED))
-    return [as_text(name) for name in local_names if name in synced and not is_code(as_text(name))]
+    try:
+        _refuse_home(root)
+        synced = set(git.list_untracked(root) if within_git else walk(root, _EXCLUDED))
+    except SyncError:
+        return []
+    found = [as_text(name) for name in local_names if name in synced]
+    return [path for path in found if not is_code(path) and not path.startswith(OWN_PREFIX)]
 
 
 def scan(project: Project, limit: int | None = None) -> Tree:
@@ -245,7 +253,9 @@ def _entries(
     for name, info in found.items():
         path = as_text(name)
         reason = ""
-        if stat.S_ISLNK(info.st_mode):
+        if path.startswith(OWN_PREFIX):
+            reason = f"their names begin with {OWN_PREFIX}"
+        elif stat.S_ISLNK(info.st_mode):
             target = _link_target(root, real_root, name)
             reason = "" if target else "links that lead out of the project"
             if target:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import HostsError, SyncError
+from clusterddp.errors import HelperError, HostsError, SyncError
+from clusterddp.remote.shared.wire.chunk_stream import bundles_of
+from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Disk, Entry
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
@@ -296,6 +298,14 @@ def test_two_syncs_at_once_are_asked_again(root: Path, host: FakeHost, monkeypat
     with pytest.raises(SyncError, match="changed in the project and on gpu01"):
         synced(root, host)
     assert content(host.workdir)[CKPT] == "epoch 1"
+
+
+def test_data_that_may_not_be_synced_is_refused(root: Path, host: FakeHost) -> None:
+    synced(root, host)
+    sent = manifest.encode([Entry(".clusterddp/x", "file", executable=False, size=1, content="0" * 64)])
+    args = {"workdir": str(host.workdir), "digest": "", "data": digest_of(sent), "manifest": len(sent)}
+    with pytest.raises(HelperError, match="may not be synced"):
+        host.upload("data_state", {**args, "chunk_lists": 2}, bundles_of(sent + b"{}", compress=False))
 
 
 DAMAGES = [

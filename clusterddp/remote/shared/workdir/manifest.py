@@ -17,11 +17,11 @@ from ..schema.json_text import from_json, to_json
 from ..wire.chunks import content_of, digest_of, hash_file
 
 FILE, LINK, FOLDER, OTHER = "file", "link", "folder", "other"
+OWN_PREFIX = ".clusterddp"  # of our own names at the top level
 RACY_INTERVAL = (
     20 * 10**6
 )  # ns: a file changed this shortly before hashing may have changed again in the same clock tick
 
-_OURS = ".clusterddp"  # prefix of our own names at the top level
 _MAX_PATH = 4095  # bytes that Linux takes as a path
 
 Stats = List[int]
@@ -132,7 +132,7 @@ def checked_entry(values: Any) -> Entry:
 def checked_path(path: str) -> str:
     """Return the path after checking that it stays inside the folder and is not reserved for us; raises BadManifest."""
     parts = path.split("/")
-    if "" in parts or "." in parts or ".." in parts or "\0" in path or path.startswith(_OURS):
+    if "" in parts or "." in parts or ".." in parts or "\0" in path or path.startswith(OWN_PREFIX):
         raise BadManifest("the path %r may not be synced" % path)
     if len(on_disk(path)) > _MAX_PATH:
         raise BadManifest("the path %r… is longer than %d bytes" % (path[:80], _MAX_PATH))

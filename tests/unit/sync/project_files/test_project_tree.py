@@ -9,8 +9,10 @@ import pytest
 
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.project.project import find
+from clusterddp.remote.shared.wire.chunks import Chunk, digest_of
 from clusterddp.sync.project_files import project_tree as tree_module
-from clusterddp.sync.project_files.project_tree import scan
+from clusterddp.sync.project_files.project_tree import new_data, scan
+from clusterddp.sync.transfer.local_files import LocalFolder
 from clusterddp.text.units import parse_size
 from tests.unit.sync_help import project_at, tree_of, write
 
@@ -93,6 +95,48 @@ def test_key_like_files_are_left_out_and_named(tmp_path: Path) -> None:
     assert set(reasons(root)) == keys
     assert names(root) == [".env.example", "environment.py", "id_map.py", "id_rsa.pub"]
     assert "they look like keys" in tree_of(root).notices[0]
+
+
+@pytest.mark.parametrize("in_git", [False, True])
+def test_half_of_what_an_interrupted_pull_was_to_bring_is_no_part_of_the_project(
+    tmp_path: Path,
+    in_git: bool,  # noqa: FBT001
+) -> None:
+    root, half = tmp_path / "p", digest_of(b"half")
+    write(root, **{"train.py": ""})
+    if in_git:
+        git(root, "init")
+    for dest in (root, root / "ckpt"):
+        with LocalFolder(dest) as local:
+            local.want({half: [Chunk(half, 4)]})
+            local.put(half, b"half")
+    assert (root / "ckpt/.clusterddp-parts").is_dir()
+    assert names(root) == ["train.py"]
+
+
+def test_names_like_those_of_our_own_files_are_left_out_at_the_top_and_named(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(root, **{"train.py": "", ".clusterddp.json": "", "conf/.clusterddp.json": ""})
+    assert names(root) == ["conf/.clusterddp.json", "train.py"]
+    assert tree_of(root).notices == ("not synced, their names begin with .clusterddp: .clusterddp.json",)
+    assert new_data(project_at(root), root, ["conf/.clusterddp.json", ".clusterddp.json"]) == ["conf/.clusterddp.json"]
+
+
+def test_what_a_pull_brought_is_the_projects_unless_the_next_sync_would_refuse_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "home"
+    write(root, **{"out/a.pt": "", "out/a.py": ""})
+    assert new_data(project_at(root), root / "out", ["a.pt", "a.py"]) == ["out/a.pt"]
+
+    def deny(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:  # root may read everything: only the system call's answer can be simulated
+        patch.setattr("clusterddp.sync.project_files.gitignore.os.scandir", deny)
+        assert new_data(project_at(root), root / "out", ["a.pt"]) == []
+    monkeypatch.setenv("HOME", str(root))
+    assert new_data(project_at(root), root / "out", ["a.pt"]) == []
 
 
 def test_links_inside_stay_links_and_links_outside_are_named(tmp_path: Path) -> None:
