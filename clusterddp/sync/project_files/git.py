@@ -1,7 +1,7 @@
 """The project's files and commit, as git lists them."""
 
 # Names are bytes, because a file name may be no valid text; pathlib has text only.
-# ruff: noqa: PTH118
+# ruff: noqa: PTH114, PTH118
 from __future__ import annotations
 
 import os
@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.errors import SyncError
+from clusterddp.remote.shared.workdir.manifest import folders_above
 from clusterddp.sync.project_files.gitignore import unreadable
 
 if TYPE_CHECKING:
@@ -125,9 +126,12 @@ def _list_repository(root: bytes, folder: bytes, listed: FileList) -> None:
         errors = result.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise SyncError(f"{os.fsdecode(base)}: git cannot list the files ({errors[0]})")
     top, inside = root + b"/", folder + b"/" if folder else b""
-    for line in result.stdout.split(b"\0")[:-1]:
-        tag, _, name = line.partition(b" ")
-        path = inside + name.rstrip(b"/")
+    lines = [line.partition(b" ") for line in result.stdout.split(b"\0")[:-1]]
+    found = [(tag, inside + name.rstrip(b"/")) for tag, _, name in lines]
+    links = {above for above in folders_above(path for _, path in found) if os.path.islink(top + above)}
+    for tag, path in found:
+        if links and not links.isdisjoint(folders_above([path])):  # its folder was replaced by a link: it is gone
+            continue
         try:
             info = os.lstat(top + path)
         except (FileNotFoundError, NotADirectoryError):  # known to git, removed from the folder

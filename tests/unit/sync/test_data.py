@@ -232,6 +232,23 @@ def test_tracked_files_that_leave_the_project_go_and_those_that_are_no_code_by_n
     assert content(host.workdir) == {"train.py": "print(1)", CKPT: "laptop"}
 
 
+def test_a_tracked_folder_that_a_link_replaces_is_put_as_that_link_where_the_user_says_so(
+    root: Path, host: FakeHost
+) -> None:
+    git(root.parent, "init", "-q", str(root))
+    write(root, **{"conf/a.yaml": "lr: 1"})
+    git(root, "add", "-A")
+    synced(root, host)
+    (root / "conf").rename(root / "conf_v2")
+    (root / "conf").symlink_to("conf_v2")
+    with pytest.raises(SyncError, match="conf: changed in the project and on gpu01"):
+        synced(root, host)
+    synced(root, host, take=PROJECT)
+    assert synced(root, host).notices == ()
+    moved = {"conf": "-> conf_v2", "conf_v2/a.yaml": "lr: 1"}
+    assert content(host.workdir) == {"train.py": "print(1)", CKPT: "laptop", **moved}
+
+
 def test_a_new_host_gets_the_projects_version_and_the_difference_between_hosts_is_named(
     root: Path, tmp_path: Path
 ) -> None:

@@ -80,6 +80,19 @@ def test_submodules_and_repositories_inside_are_walked(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("place", ["p/conf_v2", "outside"])
+def test_what_was_in_a_tracked_folder_is_gone_once_a_link_replaces_that(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "p"
+    write(root, **{"train.py": "", "conf/a.yaml": "1", "conf/deep/b.yaml": "1"})
+    git(root, "init")
+    git(root, "add", ".")
+    (root / "conf").rename(tmp_path / place)
+    (root / "conf").symlink_to(tmp_path / place)
+    moved = ["conf", "conf_v2/a.yaml", "conf_v2/deep/b.yaml"] if place != "outside" else []
+    assert names(root) == [*moved, "train.py"]
+    assert reasons(root) == ({"conf": "links that lead out of the project"} if place == "outside" else {})
+
+
 def test_a_hooks_git_variables_do_not_lead_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "p", **{"a.py": ""})
     git(tmp_path / "p", "init")
