@@ -15,11 +15,12 @@ from clusterddp.errors import HostError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.hosts.answers import PATHS_LIMIT, Limit
 from clusterddp.hosts.ask import ask, reading_answer
-from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.remote.shared.schema.record import read_record, to_fields
 from clusterddp.remote.shared.wire.chunk_stream import bundles_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
 from clusterddp.remote.shared.workdir.sync_records import (
     DataState,
+    HostChanged,
     StandingVersions,
     Synced,
     SyncRequest,
@@ -144,6 +145,8 @@ class _HostSync:
         self.needs: tuple[Entry, ...] = ()  # files to put there, whether or not their content must be sent
         self.changes = Changes()
         self._first_changes = Changes()  # by the first answer: a host that changes meanwhile is asked again
+        self._removed = 0  # by all answers together, like the next
+        self._kept: tuple[tuple[str, str], ...] = ()  # as of ``Synced``
         self.manifest_part: bytes | None = None
         self.undecided = False  # whether ``ask_data`` must be called
         self.conflicts: tuple[str, ...] = ()
@@ -174,6 +177,8 @@ class _HostSync:
                 name=self.name,
                 workdir=state.workdir,
                 digest=self._tree.digest,
+                removed=self._removed,
+                kept=self._kept_files(),
                 notices=_notices_of(state),
                 data=self._standing_data(),
             )
@@ -234,6 +239,10 @@ class _HostSync:
         self._standing_versions.update(standing.versions)
         self._standing_news += [path for path in standing.news if path not in self._standing_news]
 
+    def _kept_files(self) -> tuple[KeptFile, ...]:
+        data = self._data_paths
+        return tuple(KeptFile(path=path, kept_as=kept_as, data=path in data) for path, kept_as in self._kept)
+
     def _standing_data(self) -> StandingData:
         return StandingData(versions=self._standing_versions, news=tuple(self._standing_news))
 
@@ -267,20 +276,22 @@ class _HostSync:
         """Read the host's answer to what was sent."""
         with reading_answer(self.name):
             done = read_unless_changed(Synced, answer)
+            changed = done or read_record(HostChanged, answer, "sync")
+        self._removed += changed.removed
+        self._kept += changed.kept
         self.result = self._synced(done) if done else None
 
     def _synced(self, done: Synced) -> HostSync:
         """The result, from the host's answer after a transfer."""
         self._record_standing(done.standing)
-        data = {entry.path for entry in self._tree.data} if done.kept else set()
         return HostSync(
             name=self.name,
             workdir=done.workdir,
             digest=done.digest,
             sent=done.sent,
             sent_bytes=sum(entry.size for entry in self.needs),
-            removed=done.removed,
-            kept=tuple(KeptFile(path=path, kept_as=kept_as, data=path in data) for path, kept_as in done.kept),
+            removed=self._removed,
+            kept=self._kept_files(),
             notices=_notices_of(done),
             changes=self._first_changes or self.changes,
             data=self._standing_data(),

@@ -240,10 +240,10 @@ def _apply(
     known = files_to_prove(began, ended)
     proof = prove(target, known.lines, known.paths, known.stats, known.at, lock.check)
     differing = [as_text(known.paths[number]) for number in proof.differs]
+    kept = tuple((path, kept_as) for path, kept_as in update.kept)
     if differing and by_difference and not update.planned.issuperset(differing):
-        return HostChanged(
-            missing=tuple(differing[:_MAX_NAMED])
-        )  # they were changed on this host, before or during the sync
+        # They were changed on this host, before or during the sync.
+        return HostChanged(missing=tuple(differing[:_MAX_NAMED]), removed=update.removed, kept=kept)
     if differing:
         remedy = "sync again; is another program writing there?"
         raise Refused("%s on this host is not what was synced" % differing[0], remedy)
@@ -255,7 +255,7 @@ def _apply(
         digest=record.digest,
         sent=update.sent,
         removed=update.removed,
-        kept=tuple((path, kept_as) for path, kept_as in update.kept),
+        kept=kept,
         notice=folder.notice,
         links=tuple(links),
         standing=standing,

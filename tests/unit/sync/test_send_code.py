@@ -145,6 +145,21 @@ def test_a_file_edited_on_the_host_is_kept_aside_and_named(root: Path, host: Fak
     assert content(host.workdir)["train.py.clusterddp-kept-2"] == "print('other')"
 
 
+def test_each_file_edited_on_the_host_is_named_and_each_removed_one_counted_over_all_tries(
+    root: Path, host: FakeHost
+) -> None:
+    write(root, **{"old.py": ""})
+    push(root, host)
+    write(host.workdir, **{"train.py": "print('mine')", "pkg/model.py": "A = 'mine'"})
+    write(root, **{"train.py": "print(2)"})
+    (root / "old.py").unlink()
+    host.calls.clear()
+    result = push(root, host).hosts[0]
+    assert host.calls == ["workdir_state", "sync_apply"] * 2  # the first finds one edited file, its proof the other
+    assert [kept.path for kept in result.kept] == ["train.py", "pkg/model.py"]
+    assert result.removed == 1
+
+
 def test_an_edit_that_keeps_size_and_mtime_is_seen(root: Path, host: FakeHost) -> None:
     push(root, host)
     info = (host.workdir / "train.py").stat()

@@ -116,6 +116,8 @@ class HostChanged(NamedTuple):
 
     missing: Tuple[str, ...] = field(Fields.texts)  # some of the paths whose contents were not sent
     conflicts: Sequence[str] = bulk(Fields.long_texts, default=())  # paths on which the user has to decide first
+    removed: int = field(Fields.number, default=0)  # what was done by then, as of ``Synced``, like the next
+    kept: Tuple[Tuple[str, str], ...] = field(Fields.text_pairs, default=())
 
 
 def read_unless_changed(kind: Type[T], data: Any) -> Optional[T]:
