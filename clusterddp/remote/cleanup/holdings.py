@@ -104,8 +104,9 @@ def _recorded_workdirs(states: List[str], project: str) -> Iterator[str]:
 def _measure(state: str, root: bytes) -> WorkdirHeld:
     """A workdir's size; ``own``: its files that no sync put there, or that were changed since."""
     code, data = SyncRecord(state, root), DataRecord(state, root)
-    synced = {entry.path: (code.disk(), entry) for entry in code.entries}
-    synced.update((path, (data.disk(), entry)) for path, entry in data.entries().items())
+    code_disk, data_disk = code.disk(), data.disk()
+    synced = {entry.path: (code_disk, entry) for entry in code.entries}
+    synced.update((path, (data_disk, entry)) for path, entry in data.entries(data_disk).items())
     taken = own = own_bytes = 0
     largest: List[Tuple[int, str]] = []
     for path, info in files_of(root):

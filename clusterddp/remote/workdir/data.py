@@ -12,10 +12,11 @@ is removed from the project stays on the host.
 
 The record lies in the workdir's ``.clusterddp-live`` folder (folder_lock.py), for all hosts that share the workdir:
 ``data.json``, and ``data.<digest>``, the manifest of the project's data at the last sync, byte for byte as it was sent.
+What a sync is about to write is listed there before, so that it counts as a sync's if that breaks off.
 """
 
 import os
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 from ..helper.request import Request
 from ..shared.schema.fields import Fields
@@ -68,7 +69,9 @@ def decide(
     decision = DataDecision([], [], [])
     for entry in project:
         last, present = before.get(entry.path), now(entry.path)
-        if _is_same(present, entry):
+        if present and _is_same(present, entry):
+            if present.executable != entry.executable and not (last and last.executable == entry.executable):
+                decision.put.append(entry)  # only its mode is set
             continue
         if _is_same(present, last) or (take == PROJECT and not _is_same(entry, last)):
             decision.put.append(entry)
@@ -80,7 +83,7 @@ def decide(
 
 
 def _is_same(first: Optional[Entry], second: Optional[Entry]) -> bool:
-    """Return whether both versions are the same file or link, or both are missing; the mode is ignored."""
+    """Whether both versions are the same file or link, or both are missing; the mode is ignored."""
     if first is None or second is None:
         return first is second
     same = (first.kind, first.content) == (second.kind, second.content)
@@ -95,6 +98,7 @@ class _DataFile(NamedTuple):
     digest: str = field(Fields.text)  # of the project's data at the last sync
     left: List[Any] = bulk(Fields.long_list)  # entries: written earlier, and no longer in the project
     named: List[str] = bulk(Fields.long_texts)  # paths of host versions that were reported already
+    placing: Sequence[Any] = bulk(Fields.long_list, default=())  # entries that an interrupted sync may have written
 
 
 class DataRecord:
@@ -111,6 +115,7 @@ class DataRecord:
         self._put: List[Entry] = []  # the project's data at the last sync
         self._left: List[Entry] = []  # written earlier, and no longer in the project
         self._named: List[str] = []  # paths of host versions that were reported already
+        self._placing: List[Entry] = []  # what syncs that were interrupted may have written
         try:
             self._load(read_json(os.fsdecode(self._path(DATA_RECORD))))
         except (OSError, ValueError, TypeError, LookupError, RecursionError):  # others may write in the folder
@@ -126,6 +131,7 @@ class DataRecord:
             return
         self._left = [checked_entry(entry) for entry in stored.left]
         self._named = [checked_path(path) for path in stored.named]
+        self._placing = [checked_entry(entry) for entry in stored.placing]
         if stored.digest:
             with open(self._path(_MANIFEST + on_disk(stored.digest)), "rb") as stream:
                 sent = stream.read()
@@ -133,14 +139,23 @@ class DataRecord:
                 self._put = manifest.decode(sent)
                 self.digest, self.manifest = stored.digest, sent
 
-    def entries(self) -> Dict[str, Entry]:
-        """Return what syncs last wrote, by path."""
-        return {entry.path: entry for entry in (*self._left, *self._put)}
+    def is_settled(self, digest: str) -> bool:
+        """Whether the project's data of this digest was synced here, and no sync was interrupted since."""
+        return self.digest == digest and not self._placing
+
+    def entries(self, disk: Disk) -> Dict[str, Entry]:
+        """Return what syncs last wrote, by path.
+
+        What has left the project, and what an interrupted sync may have written, counts only if it is on ``disk``.
+        """
+        left = [entry for entry in self._left if disk.info(entry.path) is not None]
+        placed = [entry for entry in self._placing if _is_same(disk.entry(entry.path), entry)]
+        return {entry.path: entry for entry in (*left, *self._put, *placed)}
 
     def unchanged_paths(self) -> List[str]:
         """Return the paths at which the host still has what a sync last wrote."""
         disk = self.disk()
-        return [path for path, entry in self.entries().items() if _is_same(disk.entry(path), entry)]
+        return [path for path, entry in self.entries(disk).items() if _is_same(disk.entry(path), entry)]
 
     def standing(self) -> List[Standing]:
         """Return the host's own versions at paths that were the project's data at the last sync."""
@@ -168,12 +183,18 @@ class DataRecord:
         listed = tuple((entry.path, entry.content) for entry in standing[:_MAX_NAMED])
         return StandingVersions(listed, tuple(unreported[:_MAX_NAMED]))
 
-    def complete(self, digest: str, sent: bytes, project: List[Entry], disk: Disk) -> None:
-        """Record that the project's data was synced to this workdir, whichever host versions were kept."""
-        paths = {entry.path for entry in project}
-        left = [entry for path, entry in self.entries().items() if path not in paths and disk.info(path) is not None]
+    def begin(self, put: List[Entry]) -> None:
+        """Record, before any change, that these entries may be written by us from now on."""
+        self._placing = list(dict.fromkeys([*self._placing, *put]))
+        self._save()
+
+    def complete(self, digest: str, sent: bytes, project: List[Entry], left: List[Entry]) -> None:
+        """Record that the project's data was synced to this workdir, whichever host versions were kept.
+
+        ``left`` are entries that were written earlier, and are no longer in the project.
+        """
         old = self._path(_MANIFEST + on_disk(self.digest)) if self.digest not in ("", digest) else b""
-        self.digest, self.manifest, self._put, self._left = digest, sent, project, left
+        self.digest, self.manifest, self._put, self._left, self._placing = digest, sent, project, left, []
         if digest:
             write_private(os.fsdecode(self._path(_MANIFEST + on_disk(digest))), sent, durable=False)
         self._save()
@@ -181,7 +202,7 @@ class DataRecord:
             os.unlink(old)
 
     def _save(self) -> None:
-        stored = _DataFile(_FORMAT, self.digest, self._left, self._named)
+        stored = _DataFile(_FORMAT, self.digest, self._left, self._named, self._placing)
         write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(to_fields(stored)).encode(), durable=False)
 
 
@@ -193,13 +214,19 @@ class DataPlan(NamedTuple):
     sent: bytes
     project: List[Entry]  # all of the project's data
     before: Dict[str, Entry]  # what was last written, by path
+    left: List[Entry]  # written earlier, and no longer in the project
     decision: DataDecision
+
+    def begin(self) -> None:
+        """Record, before any change, what is going to be written."""
+        if self.decision.put:
+            self.record.begin(self.decision.put)
 
     def complete(self) -> StandingVersions:
         """Record what was done, and return the host versions that stay, as ``DataRecord.report_standing`` does."""
-        if self.record.digest == self.digest:
+        if self.record.is_settled(self.digest):
             return self.record.report_standing(self.record.standing())
-        self.record.complete(self.digest, self.sent, self.project, self.record.disk())
+        self.record.complete(self.digest, self.sent, self.project, self.left)
         return self.record.report_standing(self.decision.standing)
 
 
@@ -236,16 +263,21 @@ def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: byte
     was sent: the data's manifest, as a difference from that of ``data_base``.
     """
     record, digest, base = DataRecord(state, code.root), order.data or "", order.data_base
-    if record.digest == digest:
+    if record.is_settled(digest):
         project = manifest.decode(record.manifest)
-        return DataPlan(record, digest, record.manifest, project, {}, DataDecision([], [], []))
+        return DataPlan(record, digest, record.manifest, project, {}, [], DataDecision([], [], []))
     if base and record.digest != base:
         return None
     sent = manifest_of(difference, digest, record.manifest if base else b"") if digest else b""
     project = manifest.decode(sent)
-    before = {entry.path: entry for entry in code.entries}
-    before.update(record.entries())
     disk = record.disk()
+    written = record.entries(disk)
+    before = {entry.path: entry for entry in code.entries}
+    for path, entry in written.items():
+        if path not in before or _is_same(disk.entry(path), entry):  # what was data may have been code since
+            before[path] = entry
+    paths = {entry.path for entry in project}
+    left = [entry for path, entry in written.items() if path not in paths and disk.info(path) is not None]
     decision = decide(before, project, disk.entry, order.take)
     record.save_hashes(disk)
-    return DataPlan(record, digest, sent, project, before, decision)
+    return DataPlan(record, digest, sent, project, before, left, decision)

@@ -80,7 +80,7 @@ def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
 
     digest = order.data or ""
     record = DataRecord(state, root)
-    if record.digest == digest:
+    if record.is_settled(digest):
         return DataThere(settled=True, digest=digest, standing=record.report_standing(record.standing()))
     empty = not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
     return DataThere(settled=False, digest=record.digest, empty=empty)
@@ -231,6 +231,8 @@ def _apply(
         missing = update.stage(parts, incoming, _all_entries(sent.manifest, plan, data))
         if missing:
             return HostChanged(missing=tuple(missing[:_MAX_NAMED]))
+        if data:
+            data.begin()
         update.commit()
     finally:
         parts.close()

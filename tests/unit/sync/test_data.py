@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import HelperError, HostsError, SyncError
-from clusterddp.remote.shared.wire.chunk_stream import bundles_of
-from clusterddp.remote.shared.wire.chunks import digest_of
+from clusterddp.errors import HostsError, SyncError
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Disk, Entry
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
@@ -53,7 +52,7 @@ def version(text: str | None) -> Entry | None:
 @pytest.mark.parametrize(("before", "now"), list(itertools.product([None, "a", "b", "c"], repeat=2)))
 def test_the_table_of_the_three_states(before: str | None, now: str | None, take: str) -> None:
     last, there = version(before), version(now)
-    plan = Entry(CKPT, "file", executable=True, size=1, content="a")
+    plan = Entry(CKPT, "file", executable=False, size=1, content="a")
     decision = decide({CKPT: last} if last else {}, [plan], lambda _: there, take)
     if now == "a":
         expected = ""
@@ -65,6 +64,18 @@ def test_the_table_of_the_three_states(before: str | None, now: str | None, take
         expected = "conflicts"
     said = [name for name in ("put", "standing", "conflicts") if getattr(decision, name)]
     assert said == [expected] * bool(expected)
+
+
+def test_the_projects_mode_is_set_unless_only_the_hosts_was_changed(root: Path, host: FakeHost) -> None:
+    write(root, tool="#!/bin/sh")
+    synced(root, host)
+    (root / "tool").chmod(0o755)
+    synced(root, host)
+    assert os.access(host.workdir / "tool", os.X_OK)
+    (host.workdir / "tool").chmod(0o644)
+    write(root, **{"more.csv": "1"})
+    assert synced(root, host).notices == ()
+    assert not os.access(host.workdir / "tool", os.X_OK)
 
 
 def test_a_checkpoint_that_a_run_rewrites_stays_at_every_sync_and_is_named_once(root: Path, host: FakeHost) -> None:
@@ -315,35 +326,6 @@ def test_two_syncs_at_once_are_asked_again(root: Path, host: FakeHost, monkeypat
     with pytest.raises(SyncError, match="changed in the project and on gpu01"):
         synced(root, host)
     assert content(host.workdir)[CKPT] == "epoch 1"
-
-
-def test_data_that_may_not_be_synced_is_refused(root: Path, host: FakeHost) -> None:
-    synced(root, host)
-    sent = manifest.encode([Entry(".clusterddp/x", "file", executable=False, size=1, content="0" * 64)])
-    args = {"workdir": str(host.workdir), "digest": "", "data": digest_of(sent), "manifest": len(sent)}
-    with pytest.raises(HelperError, match="may not be synced"):
-        host.upload("data_state", {**args, "chunk_lists": 2}, bundles_of(sent + b"{}", compress=False))
-
-
-DAMAGES = [
-    b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"format": 1}',
-    b'{"format": 2, "digest": "", "left": [], "named": []}',
-    b'{"format": 1, "digest": "../../etc/passwd", "left": [], "named": []}',
-    b'{"format": 1, "digest": "", "left": [["../x", "file", false, 1, "a"]], "named": []}',
-    b'{"format": 1, "digest": "", "left": 7, "named": [7]}', b'{"format": 1, "digest": 7, "left": [], "named": []}',
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_record_loses_nothing(root: Path, host: FakeHost, damage: bytes) -> None:
-    synced(root, host)
-    write(host.workdir, **{CKPT: "epoch 1"})
-    (host.workdir / ".clusterddp-live/data.json").write_bytes(damage)
-    with pytest.raises(SyncError, match="changed in the project and on gpu01"):
-        synced(root, host)  # nothing says that the project's was not changed
-    assert content(host.workdir)[CKPT] == "epoch 1"
-    synced(root, host, take=HOST)
-    assert synced(root, host).standing == {"gpu01": (CKPT,)}
 
 
 def test_only_data_that_changed_is_read_again(root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
