@@ -35,9 +35,9 @@ def act(
     with open_cluster(inventory, limit) as cluster, Progress() as progress:
         cluster.progress = progress.show
         result = cluster.sync(dry=dry_run, limit=sync_limit, rate=rate, spread=spread, take=take)
-    groups: dict[Changes, list[HostSync]] = {}
+    groups: dict[tuple[Changes, tuple[str, ...]], list[HostSync]] = {}
     for host in result.hosts:
-        groups.setdefault(host.changes, []).append(host)
+        groups.setdefault((host.changes, host.conflicts), []).append(host)
     for hosts in groups.values():
         put(f"{folded_names([host.name for host in hosts])}: {_summary(hosts[0], dry=dry_run)}")
         lines = list(_change_lines(hosts[0].changes))
@@ -52,14 +52,16 @@ def act(
 
 
 def _summary(host: HostSync, *, dry: bool) -> str:
-    """Return how many files were (``dry``: would be) new, changed and removed, and their size."""
+    """Return how many files were (``dry``: would be) new, changed and removed, and how many need a decision."""
     changes = host.changes
+    to_decide = f"{len(host.conflicts)} to decide" if host.conflicts else ""
     if not changes:
-        return "nothing to change"
+        return to_decide or "nothing to change"
     counts = {"new": len(changes.new), "changed": len(changes.changed), "removed": len(changes.removed)}
     summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     return (
         f"{'would be ' if dry else ''}{summary}; {human_size(host.sent_bytes)} {'to send' if dry else 'in these files'}"
+        f"{'; ' if to_decide else ''}{to_decide}"
     )
 
 
