@@ -114,7 +114,8 @@ def _inspect_code(state: str, order: SyncRequest, record: SyncRecord, check_lock
     disk = record.disk()
     have = record.present_entries(disk)
     chunks = _digests(disk.chunk_lists().values())
-    return _CodeState(record.digest if have == record.entries else "", "", have, [], chunks)
+    is_proved = proof is not None and have == record.entries  # without the manifest no entry is known
+    return _CodeState(record.digest if is_proved else "", "", have, [], chunks)
 
 
 def _code_by_difference(record: SyncRecord, proof: VerifiedFiles) -> _CodeState:

@@ -142,9 +142,8 @@ class SyncRecord:
 
     def begin(self, digest: str, data: bytes) -> None:
         """Record, before any change, that the files of one more manifest are written by us from now on."""
-        path = self._path(MANIFEST + on_disk(digest))
-        if not os.path.exists(path):
-            write_private(os.fsdecode(path), data, durable=False)
+        if self.manifest(digest) != data:
+            write_private(os.fsdecode(self._path(MANIFEST + on_disk(digest))), data, durable=False)
         self._manifests = [*(earlier for earlier in self._manifests if earlier != digest), digest]
         self.digest, self._entries = "", None
         self.save(durable=False)  # fsync is slow; after a power loss more files are kept aside, and none is lost

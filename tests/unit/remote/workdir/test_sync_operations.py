@@ -295,3 +295,24 @@ def test_a_damaged_manifest_says_nothing_so_nothing_is_removed(
         "conf/a.yaml": "lr: 1",
         "train.py.clusterddp-kept-1": "print(1)",
     }
+
+
+def test_where_the_manifest_is_damaged_the_next_sync_proves_the_code_and_writes_it_anew(
+    root: Path, host: FakeHost
+) -> None:
+    def forget() -> None:
+        for path in host.state.glob("workdirs/*"):
+            path.unlink()
+
+    push(root, host)
+    (place,) = (host.workdir / ".clusterddp-live").glob("manifest.*")
+    place.write_bytes(b"")
+    forget()
+    write(host.workdir, **{"train.py": "print('mine')"})
+    push(root, host)
+    mine = {"train.py.clusterddp-kept-1": "print('mine')"}
+    assert content(host.workdir) == {**content(root), **mine}
+    forget()
+    write(root, **{"train.py": "print(2)"})
+    assert push(root, host).notices == ()
+    assert content(host.workdir) == {**content(root), **mine}
