@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from clusterddp.errors import ClusterddpError, InventoryError
+from clusterddp.inventory.ansible_json import to_yaml
 from clusterddp.inventory.trusted import refuse_beside
 from clusterddp.inventory.variables.variable_names import USED
 from clusterddp.inventory.vaulted import replace_values, vaulted_values
@@ -28,7 +29,7 @@ def convert(source: Path) -> tuple[str, bytes]:
     """
     refuse_beside(source)
     try:
-        argv = [program("ansible-inventory"), "-i", str(source), "--list", "--yaml", "--export"]
+        argv = [program("ansible-inventory"), "-i", str(source), "--list", "--export"]
     except ClusterddpError as error:
         file = shlex.quote(str(source))
         remedy = f"`pip install ansible-core` brings it; `clusterddp up {file}` converts the inventory then"
@@ -43,7 +44,7 @@ def convert(source: Path) -> tuple[str, bytes]:
         raise InventoryError(message, where=str(source), remedy="what it says stands above")
     path = source.resolve()
     name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
-    text = _decrypt(done.stdout, source)
+    text = _decrypt(to_yaml(done.stdout), source)
     return name, f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape") + text
 
 
