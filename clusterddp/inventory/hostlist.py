@@ -22,10 +22,10 @@ from clusterddp.remote.shared.text.redaction import HIDDEN
 from clusterddp.remote.shared.text.secret_names import is_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
-_SETTING = re.compile(r"([\w-]+)(\s*:\s*)([^\s,{}][^,{}\n]*)")
+_NAME = re.compile(r"([\w-]+)[\"']?\s*:")
 _MAX_LINES = 40  # shown of a difference
 LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
@@ -63,13 +63,26 @@ def was_edited(text: str) -> bool:
 def difference(existing: str, new: str) -> list[str]:
     """The differences between two inventories, as lines with ``+`` and ``-``; values of secrets are hidden."""
     before, after = (text.partition("\n")[2].splitlines() for text in (existing, new))
-    found = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
-    return [_SETTING.sub(_hide_secret, line) for line in found[:_MAX_LINES]]
+    shown = {"-": _without_secrets(before), "+": _without_secrets(after)}
+    found = []
+    for line in difflib.ndiff(before, after):
+        texts = [next(shown[side]) for side in "-+" if line[0] in (side, " ")]
+        if line[0] in "+-":
+            found.append(f"{line[0]} {texts[0]}")
+    return found[:_MAX_LINES]
 
 
-def _hide_secret(setting: re.Match[str]) -> str:
-    """A match of ``_SETTING`` with its value hidden if that is a secret."""
-    return setting[1] + setting[2] + (HIDDEN if is_secret(setting[1], setting[3]) else setting[3])
+def _without_secrets(lines: Iterable[str]) -> Iterator[str]:
+    """Yield an inventory's lines, each up to the first value that is secret by its name; no line of such a value."""
+    column: int | None = None  # of the line with the last secret, whose value may go on below
+    for line in lines:
+        own = len(line) - len(line.lstrip())
+        if column is not None and (own > column or not line.strip()):
+            yield line[:own] + (HIDDEN if line.strip() else "")
+            continue
+        ends = [match.end() for match in _NAME.finditer(line) if is_secret(match[1], line[match.end() :])]
+        column = own if ends else None
+        yield f"{line[: ends[0]]} {HIDDEN}" if ends else line
 
 
 def _digest(body: str) -> str:

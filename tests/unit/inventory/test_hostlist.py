@@ -94,3 +94,25 @@ def test_a_difference_hides_the_values_of_secrets() -> None:
     found = difference(there, from_host_list("b"))
     assert not any("hunter" in line for line in found)
     assert {line[0] for line in found} == {"+", "-"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'API_KEY: "one,hunter"',
+        "API_KEY: one{hunter}",
+        '"API_KEY": hunter',
+        '{"API_KEY":"hunter"}',
+        "API_KEY: |\n        hunter\n\n        hunter",
+        "API_KEY:\n        hunter",
+        'API_KEY: "one\n        hunter"',
+    ],
+)
+def test_a_difference_hides_all_of_a_secret(setting: str) -> None:
+    written = from_host_list("gpu01", {"clusterddp_env": {"A": "x"}})
+    edited = written.replace("A: x", f"{setting}\n      SHOWN: yes\n      ssl_key_file: /a")
+    assert edited != written
+    found = difference(edited, written)
+    assert not any("hunter" in line for line in found)
+    assert {"-       SHOWN: yes", "-       ssl_key_file: /a"} <= set(found)
+    assert any("API_KEY" in line for line in found)
