@@ -60,7 +60,9 @@ def worker_like(place: "WorkerPlace", session: Dict[str, str]) -> Dict[str, str]
     environment.update(job.env)
     environment["CLUSTERDDP_HOST"] = place.host
     python = locate(job.python, environment, job.workdir) if job.python else None
-    if python and find_program(os.path.basename(python), environment) != python:
-        folders = [os.path.dirname(python), environment.get("PATH", os.defpath)]
-        environment["PATH"] = os.pathsep.join(folders)
+    if python:
+        folder, programs = os.path.dirname(python), (os.path.basename(python), "python")
+        own = [find_program(name, {"PATH": folder}) for name in programs]
+        if any(path and path != find_program(name, environment) for name, path in zip(programs, own)):
+            environment["PATH"] = os.pathsep.join([folder, environment.get("PATH", os.defpath)])
     return environment
