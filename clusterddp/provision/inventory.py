@@ -42,9 +42,13 @@ def convert(source: Path) -> tuple[str, bytes]:
     if done.returncode:
         message = f"Ansible cannot read it: ansible-inventory ended with {done.returncode}"
         raise InventoryError(message, where=str(source), remedy="what it says stands above")
+    try:
+        text = to_yaml(done.stdout)
+    except ValueError as error:
+        raise InventoryError(f"ansible-inventory prints no JSON: {error}", where=str(source)) from None
     path = source.resolve()
     name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
-    text = _decrypt(to_yaml(done.stdout), source)
+    text = _decrypt(text, source)
     return name, f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape") + text
 
 
