@@ -1,8 +1,9 @@
 r"""Split one file's bytes into lines as they arrive, with the same result however the bytes were cut.
 
-A line ends with ``\n`` or ``\r\n``. A lone ``\r`` ends a redraw: text that the next text is drawn over. A terminal
-shows each redraw for a moment; other outputs show one every 10 s of recorded time, and the last. A line over 8 MiB is
-split, and so are a host's unfinished lines when they take too much memory together.
+A line ends with ``\n``, ``\r\n``, or ``\r\r\n`` (what a pty makes of the second). Another ``\r`` ends a redraw: text
+that the next text is drawn over. A terminal shows each redraw for a moment; other outputs show one every 10 s of
+recorded time, and the last. A line over 8 MiB is split, and so are a host's unfinished lines when they take too much
+memory together.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class LineSplitter:
         self._time: int | None = None  # time of its last bytes
         self._next: int | None = None  # offset after the last bytes
         self._redraw: Span | None = None  # the latest redraw, if not shown yet
+        self._redraw_end = -1  # offset after the latest redraw, shown or not
         self._shown_at: int | None = None  # time of the redraw shown last
 
     def feed(self, body: bytes, offset: int, time: int | None) -> list[Span]:
@@ -142,11 +144,18 @@ class LineSplitter:
         for unit in span.data.splitlines(keepends=True):
             start, offset = offset, offset + len(unit)
             text = unit.rstrip(b"\r\n")
-            if unit[-1:] != b"\r" or (text.strip() and self._is_redraw_due(span.time or 0, interval)):
+            if unit == b"\r\n" and start == self._redraw_end:  # what was taken for a redraw was the line
+                redraw, self._redraw = self._redraw, None
+                if redraw:
+                    yield redraw.offset, offset, redraw.data
+            elif unit[-1:] != b"\r":
                 self._redraw = None
                 yield start, offset, text
             elif text.strip():
-                self._redraw = Span(start, text, span.time)
+                self._redraw, self._redraw_end = Span(start, text, span.time), offset
+                if self._is_redraw_due(span.time or 0, interval):
+                    self._redraw = None
+                    yield start, offset, text
 
     def _is_redraw_due(self, time: int, interval: int | None) -> bool:
         """Whether a redraw is to be shown: the last one was shown ``interval`` ns ago, or more."""

@@ -217,7 +217,7 @@ class TextRenderer(Renderer):
         text = span.data
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
-        if b"\r" in text:
+        if b"\r" in text or span.data.startswith(b"\r\n"):  # that may end what was taken for a redraw
             lines = self.lines(view, span)
             text = b"".join([line + b"\n" for line in lines])
         else:

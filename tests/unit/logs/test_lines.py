@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -19,6 +20,9 @@ raw = st.lists(
     st.sampled_from([b"a", b"bc ", b"\n", b"\r", b"\r\n", b"\xff", b"\xc2\x9b", b"\x1b[31m", b"\x1b]0;t\x07"]),
     max_size=40,
 ).map(b"".join)
+
+
+UNIT = re.compile(rb"[^\r\n]*\S[^\r\n]*\r\r\n|[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 
 
 def fed(pieces: list[bytes], *, step: int | None = 0) -> list[TextLine]:
@@ -45,9 +49,9 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_lines_are_the_same_however_the_bytes_were_cut(data: bytes, cuts: list[int]) -> None:
     found = fed(cut(data, cuts))
     assert found == fed([data])
-    ended = [unit for unit in data.splitlines(keepends=True) if unit.endswith(b"\n")]
-    redraws = [unit[:-1] for unit in data.splitlines(keepends=True) if unit.endswith(b"\r") and unit.strip()]
-    rest = [unit for unit in data.splitlines(keepends=True)[-1:] if unit[-1:] not in b"\r\n"]
+    ended = [unit for unit in UNIT.findall(data) if unit.endswith(b"\n")]
+    redraws = [unit[:-1] for unit in UNIT.findall(data) if unit.endswith(b"\r") and unit.strip()]
+    rest = [unit for unit in UNIT.findall(data)[-1:] if unit[-1:] not in b"\r\n"]
     texts = [unit.rstrip(b"\r\n") for unit in ended] + redraws + rest
     assert sorted(text for _, _, text in found) == sorted(texts)
     for offset, following, text in found:
@@ -57,7 +61,7 @@ def test_lines_are_the_same_however_the_bytes_were_cut(data: bytes, cuts: list[i
 @settings(deadline=None)
 @given(data=raw, cuts=st.lists(st.integers(1, 9), max_size=40))
 def test_without_redraws_only_lines_are_left(data: bytes, cuts: list[int]) -> None:
-    ended = [unit for unit in data.splitlines(keepends=True) if unit.endswith(b"\n")]
+    ended = [unit for unit in UNIT.findall(data) if unit.endswith(b"\n")]
     found = fed(cut(data, cuts), step=None)
     assert [text for _, _, text in found][: len(ended)] == [unit.rstrip(b"\r\n") for unit in ended]
 
@@ -81,6 +85,13 @@ def test_a_bar_that_ends_with_a_newline_shows_its_last_state_once() -> None:
     assert [text for _, _, text in fed([b"\r0%\r50%\r100%\nend\n"], step=60 * SECOND)] == [b"0%", b"100%", b"end"]
     assert [text for _, _, text in fed([b"0%\r100%\r", b"\nend\n"], step=60 * SECOND)] == [b"0%", b"100%", b"end"]
     assert [text for _, _, text in fed([b"0%\r100%\r    "], step=60 * SECOND)] == [b"0%", b"100%"]
+
+
+@pytest.mark.parametrize("step", [0, 60 * SECOND, None])
+@pytest.mark.parametrize("pieces", [[b"10%\rone\r\r\ntwo\r\r\n\r\n"], [b"10%\rone\r", b"\r\ntwo\r\r", b"\n\r\n"]])
+def test_a_line_that_a_pty_ended_once_more_is_shown_once(pieces: list[bytes], step: int | None) -> None:
+    bar = [] if step is None else [b"10%"]
+    assert [text for _, _, text in fed(pieces, step=step)] == [*bar, b"one", b"two", b""]
 
 
 def test_a_line_over_the_cap_goes_on_as_another() -> None:

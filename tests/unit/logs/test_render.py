@@ -126,6 +126,14 @@ def test_windows_newlines_are_newlines() -> None:
     assert text(TextRenderer(), Source(), b"a\r\nb\r", b"\nc\n").replace(b"[3 gpu01:1] ", b"") == b"a\nb\nc\n"
 
 
+@pytest.mark.parametrize("bodies", [(b"a\r\r\n", b"b\r\r\n"), (b"a\r", b"\r\n", b"b\r", b"\r\n")])
+def test_the_newlines_of_a_pty_are_newlines(bodies: tuple[bytes, ...]) -> None:
+    shown, screen = text(TextRenderer(), Source(), *bodies), Screen()
+    screen.write(text(terminal(), Source(), *bodies))
+    assert shown.replace(b"[3 gpu01:1] ", b"") == b"a\nb\n"
+    assert screen.rows == ["[3 gpu01:1] a", "[3 gpu01:1] b", ""]
+
+
 def test_escapes_are_stripped_in_files_too() -> None:
     assert text(TextRenderer(), Source(), b"\x1b]0;x\x07a\x1b[2J\x1b[31mb\n") == b"[3 gpu01:1] a\x1b[31mb\n"
 
