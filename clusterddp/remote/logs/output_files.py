@@ -189,6 +189,11 @@ class LogFile:
             end = begin
         return low
 
+    def last_unit_end(self, limit: int) -> int:
+        """Where the last whole unit before ``limit`` ends, with the byte that shows a redraw to be one."""
+        start = self.line_start(limit)
+        return min(limit, start + last_unit(self._read_at(limit - start, start)) + 1)
+
     def lines_back(self, low: int, high: int) -> "Iterator[tuple[int, bytes]]":
         """(start, line without its end) of the lines in [low, high), last first, an unfinished last one included."""
         rest = b""

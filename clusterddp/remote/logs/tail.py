@@ -115,7 +115,9 @@ class LogTail:
         self._load_indexes(files, limits, wait=not follow, over=over)
         whole = over or (not follow and self.asked.partials)
         for file in files:
-            limits[file.name] = self._apply_since_until(file, limits[file.name])
+            limit = self._apply_since_until(file, limits[file.name])
+            # of an unfinished line over a frame's size, not even the first pieces are sent
+            limits[file.name] = limit if whole or follow else file.last_unit_end(limit)
         if self.asked.tail is not None:
             self._skip_to_last(groups, limits, self.asked.tail, whole=whole)
         past = [self._past_chunks(group, limits, whole=whole, hold=follow) for group in groups]

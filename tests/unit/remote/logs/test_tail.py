@@ -36,6 +36,20 @@ def test_an_unfinished_line_of_a_live_run_stays_back(writer: Writer) -> None:
     assert read(writer, partials=True).text() == b"one\nhal"
 
 
+@pytest.mark.parametrize("timed", [False, True])
+def test_an_unfinished_line_stays_back_however_long_and_the_redraws_before_it_do_not(
+    writer: Writer, *, timed: bool
+) -> None:
+    begun = b"one\n 10%\r 20%\r"
+    writer.say("0.0.out", begun + b"x" * 200_000)
+    keep_alive(writer)
+    found = read(writer, timed=timed)
+    assert found.text() == begun
+    assert found.result["offsets"] == {"0.0.out": len(begun)}
+    writer.say("0.0.out", b"y\n")
+    assert read(writer, timed=timed, offsets=found.result["offsets"]).text() == b"x" * 200_000 + b"y\n"
+
+
 def keep_alive(writer: Writer) -> None:
     """No supervisor yet: a run that starts."""
     assert not (writer.folder / "supervisor.json").exists()
