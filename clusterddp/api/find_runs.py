@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.launch.make_record import operator
+from clusterddp.launch.options import option_values
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import Requester, choose_run
 from clusterddp.runs.run import Run
@@ -43,6 +44,7 @@ def attach(site: Site, view: RunView) -> Run:
 
 def find(site: Site, reference: str | None = None, *, reading: bool = True) -> RunView:
     """Return the run of an id, a unique prefix of one, or a name, in brief; without: the live one, else the last."""
+    option_values.read("reference", option_values.optional(option_values.text), reference)
     found = list_runs(site, Wanted(reference=reference, brief=True))
     return choose_run(found, reference, owner(site.project), ending=not reading, notify=site.notify)
 

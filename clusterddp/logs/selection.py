@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 STREAMS = ("out", "err", "both")
+_MAX = (1 << 63) - 1  # the largest number that a host reads
 
 
 class Words(TypedDict, total=False):
@@ -33,13 +34,12 @@ class Words(TypedDict, total=False):
 
 def moment(value: Any, now_ns: int) -> int:
     """Return ns since the epoch for a duration before ``now_ns`` (``10m``), an ISO date, or a number of ns."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    is_number = isinstance(value, int) and not isinstance(value, bool)
     try:
-        found = _moment(str(value).strip(), now_ns)
+        found = value if is_number else _moment(str(value).strip(), now_ns)
     except (ValueError, OverflowError, OSError):
         found = -1
-    if not 0 <= found < 1 << 63:  # before 1970, or too large for a host
+    if not 0 <= found <= _MAX:  # before 1970, or too large for a host
         raise UsageError(f"{shown(value)} is no time", remedy="write 10m (ago) or 2026-01-31T12:00")
     return found
 
@@ -108,8 +108,12 @@ class Selection:
     def __post_init__(self) -> None:
         if self.stream not in STREAMS:
             raise UsageError(f"--stream {self.stream}", remedy=f"choose one of {', '.join(STREAMS)}")
-        if self.tail is not None and self.tail < 0:
-            raise UsageError(f"--tail {self.tail} is no number of lines", remedy="write 0 or more")
+        if self.tail is not None and not (type(self.tail) is int and 0 <= self.tail <= _MAX):
+            raise UsageError(
+                f"--tail {shown(self.tail)} is no number of lines", remedy=f"write a number from 0 to {_MAX}"
+            )
+        if self.grep is not None and not isinstance(self.grep, str):
+            raise UsageError(f"--grep {shown(self.grep)} is no text", remedy="write a Python regular expression")
         try:
             re.compile(self.grep or "")
         except (re.error, OverflowError, RecursionError) as error:

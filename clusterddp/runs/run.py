@@ -21,7 +21,8 @@ from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run_on_hosts import RunOnHosts
 from clusterddp.runs.wait import wait_for
-from clusterddp.text.units import duration
+from clusterddp.text.units import duration, shown
+from clusterddp.text.units import ranks as read_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -54,8 +55,11 @@ class Run(RunOnHosts):
 
         A host without an answer is missing; its error is shown. It takes a few seconds at most. Where a host has no
         py-spy, a signal prints the stack, which may end a blocking C call of the worker early (EINTR).
+
+        Raises:
+            UsageError: These are no ranks.
         """
-        return take_stacks(self, ranks)
+        return take_stacks(self, read_ranks(ranks))
 
     def why(self, view: RunView | None = None) -> Why:
         """Return why the run does not go on, or how it ended: the rank, the operation and the line, in a sentence.
@@ -150,6 +154,8 @@ class Run(RunOnHosts):
     def _selection(self, words: Words) -> Selection:
         """Convert the keywords of ``logs``."""
         pattern = words.get("host")
+        if not isinstance(pattern, str | None):
+            raise UsageError(f"host: {shown(pattern)} is no text", remedy="write a host's name or a pattern")
         hosts = None if pattern is None else self.hosts_like(pattern, "host")
         return selected_by(words, hosts, time.time_ns())
 

@@ -26,7 +26,7 @@ class Signalled:
 
 def signal_name(text: str) -> str:
     """Return the full name, such as ``SIGUSR1`` for ``USR1``, ``usr1`` or ``SIGUSR1``; raises UsageError."""
-    name = "SIG" + text.upper().removeprefix("SIG")
+    name = "SIG" + str(text).upper().removeprefix("SIG")
     if name in SIGNALS:
         return name
     if name in {"SIGTERM", "SIGINT", "SIGKILL", "SIGQUIT"}:

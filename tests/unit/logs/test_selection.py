@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,9 +31,17 @@ def test_the_words_of_logs_are_read_as_on_the_command_line() -> None:
         ({"since": "yesterday"}, "'yesterday' is no time; write 10m"),
         ({"ranks": 1}, "ranks is no option of logs; use one of rank, host"),
         ({"stream": "both "}, "--stream both "),
-        ({"tail": -1}, "--tail -1 is no number"),
+        ({"tail": -1}, "--tail -1 is no number of lines; write a number from 0 to 9223372036854775807"),
+        ({"tail": 1 << 63}, "--tail 9223372036854775808 is no number"),
+        ({"tail": "5"}, "--tail '5' is no number"),
+        ({"tail": 2.5}, "--tail 2.5 is no number"),
+        ({"tail": True}, "--tail True is no number"),
+        ({"grep": 5}, "--grep 5 is no text"),
+        ({"grep": b"x"}, "--grep b'x' is no text"),
+        ({"since": 1 << 63}, "9223372036854775808 is no time"),
+        ({"until": -5}, "-5 is no time"),
     ],
 )
-def test_words_that_cannot_be_meant_are_refused(words: Words, said: str) -> None:
+def test_words_that_cannot_be_meant_are_refused(words: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         selected_by(words, None, 0)
