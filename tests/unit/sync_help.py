@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import HelperError
 from clusterddp.hosts.answers import DEFAULT_LIMIT, Limit
 from clusterddp.project.project import Project
+from clusterddp.remote.helper import request as request_module
 from clusterddp.remote.helper.operations import find
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.wire.chunks import digest_of
@@ -61,9 +62,17 @@ class FakeRequest(Request):
         self.ended = False
 
     def read(self) -> bytes:
-        piece = None if self.ended else self.pieces.get()
+        piece = None if self.ended else self._next_piece()
         self.ended = piece is None
         return piece or b""
+
+    def _next_piece(self) -> bytes | None:
+        while True:
+            try:
+                return self.pieces.get(timeout=request_module.WAIT_INTERVAL / 1000)
+            except queue.Empty:
+                if self.while_waiting:
+                    self.while_waiting()
 
 
 class FakeHost:

@@ -6,7 +6,8 @@ reader blocks this operation and nothing else.
 
 import errno
 import os
-from typing import Any, Dict, Type, TypeVar
+import select
+from typing import Any, Callable, Dict, Optional, Type, TypeVar
 
 from ..shared.schema.json_text import to_json
 from ..shared.schema.record import read_record
@@ -16,6 +17,7 @@ from ..system.bootstrap import cannot_write
 UNWRITABLE_ERRNOS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # a file system that cannot be written
 T = TypeVar("T")
 
+WAIT_INTERVAL = 500  # milliseconds between two calls of ``while_waiting``
 MAX_TRACE = 4000  # characters of a traceback, from its end
 
 
@@ -38,6 +40,7 @@ class Request:
 
     def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, args_frames: int = 0) -> None:
         self.args = args
+        self.while_waiting: Optional[Callable[[], None]] = None  # called while nothing arrives; raises to abort
         self._args_frames_left = args_frames  # those still to come
         self._args_text = b""  # of those that have come
         self._ident = ident
@@ -130,6 +133,11 @@ class Request:
 
     def _receive(self) -> None:
         """Wait for the next bytes from the helper, and sort the frames in them; raises EOFError."""
+        if self.while_waiting:
+            poll = select.poll()
+            poll.register(self._source, select.POLLIN)
+            while not poll.poll(WAIT_INTERVAL):
+                self.while_waiting()
         data = os.read(self._source, 1 << 16)
         if not data:
             raise EOFError("the operator ended the operation")

@@ -154,6 +154,7 @@ def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChange
     head, chunk_lists = read_head(incoming, order.manifest, order.chunk_lists)
     size = len(head) - order.data_size
     with LockedWorkdir(request.state, order, make=True) as lock:
+        request.while_waiting = lock.check
         try:
             sent = _decode_sent(request.state, order, lock.root, head[:size], chunk_lists)
             if sent is None:

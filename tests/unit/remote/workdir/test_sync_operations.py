@@ -4,21 +4,27 @@ import contextlib
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.errors import HelperError
+from clusterddp.remote.helper import request
 from clusterddp.remote.shared.wire.chunk_stream import bundles_of
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.system.bootstrap import Refused, write_private
-from clusterddp.remote.workdir import run_markers, sync_record
+from clusterddp.remote.workdir import folder_lock, run_markers, sync_record
 from clusterddp.remote.workdir.live_runs import live_runs
 from clusterddp.remote.workdir.update import WorkdirUpdate
+from clusterddp.sync.transfer.upload import Uploads
 from tests.unit.sync_help import Cut, FakeHost, content, cut_after, push, tree_of, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -81,6 +87,26 @@ def test_what_is_edited_while_a_sync_runs_is_never_lost(
         "conf/a.yaml": "lr: mine",
         "pkg/__init__.py": "",
     }
+
+
+def test_the_lock_is_renewed_while_contents_are_waited_for(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request, "WAIT_INTERVAL", 10)
+    monkeypatch.setattr(folder_lock, "HEARTBEAT_INTERVAL", 0.0)
+    pieces, beats = Uploads.pieces, set[int]()
+
+    def slow(uploads: Uploads, *args: Any, **options: Any) -> Iterator[Any]:
+        head, *rest = pieces(uploads, *args, **options)
+        yield head
+        for _ in range(5):
+            time.sleep(0.05)
+            beats.update(path.stat().st_mtime_ns for path in (host.workdir / ".clusterddp-live").glob("lock.held.*"))
+        yield from rest
+
+    monkeypatch.setattr(Uploads, "pieces", slow)
+    push(root, host)
+    assert len(beats) > 1
 
 
 def test_a_sync_of_other_code_is_refused_while_a_run_is_live_there(root: Path, host: FakeHost) -> None:
