@@ -30,10 +30,18 @@ if TYPE_CHECKING:
     from clusterddp.runs.run_on_hosts import Site
 
 
+# Not judged under a workload manager: the nodes of a job share state and workdir on a network file system, and logind,
+# which ends what a login has left, does not know a job's steps.
+_NOT_MANAGED = frozenset({"local-state", "lingering"})
+
+
 def _select(launcher: str, only: Iterable[str], skip: Iterable[str], *, bench: bool, managed: bool) -> list[Check]:
-    """The selected checks of hosts; under a manager not those of folders, which the hosts of a job share anyway."""
-    chosen = engine.select(only, skip, bench=bench, launchers=[launcher])
-    return [check for check in chosen if not (engine.judges_manager(check) or (managed and SHARED in check.needs))]
+    """The selected checks of hosts; under a manager only those that its nodes need to pass."""
+    selected = engine.select(only, skip, bench=bench, launchers=[launcher])
+    chosen = [check for check in selected if not engine.judges_manager(check)]
+    if not managed:
+        return chosen
+    return [check for check in chosen if SHARED not in check.needs and check.name not in _NOT_MANAGED]
 
 
 def _unasked(entry: HostEntry, outcome: Outcome[Host]) -> HostEvidence:

@@ -253,7 +253,10 @@ def parts(
 
 def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = RUN_TIMEOUT) -> RehearsalEvidence:
     """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
-    backend, why, devices = _backend(parts)
+    try:
+        backend, why, devices = _backend(parts)
+    except ClusterddpError as error:  # a GPU of clusterddp_gpus that the host does not have
+        return _with_failure(RehearsalEvidence(), error)
     slowness = measure_slowness([part.host for part in parts])
     options = {"backend": backend, "timeout": STEP_TIMEOUT * slowness}
     limits = {"limit": limit * slowness, "start": START_TIMEOUT * slowness}
@@ -305,6 +308,9 @@ def _backend(parts: Sequence[RehearsalPart]) -> tuple[str, str, dict[str, tuple[
         return "gloo", "", {}
     if not all(part.facts.torch and part.facts.torch.nccl_available for part in parts):
         return "gloo", "not every torch has NCCL", no_gpus
+    without = [part.host.name for part in parts if not part.facts.devices]
+    if without:
+        return "gloo", f"{folded_names(without)} {'have' if without[1:] else 'has'} no GPU", no_gpus
     devices = one_free_gpu_each([(part.host.entry, part.facts) for part in parts])
     busy = [name for name, chosen in devices.items() if not chosen]
     return ("gloo", f"no GPU of {folded_names(busy)} is free", no_gpus) if busy else ("nccl", "", devices)
