@@ -18,12 +18,15 @@ from clusterddp.remote.shared.collectives.trace_records import MAX_WORLD, Traces
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ask_workers import each_spool, take_stacks
 from clusterddp.runs.failure_lines import failure_output
+from clusterddp.runs.view.run_status import NOT_ASKED
 from clusterddp.runs.wrong_results import find_wrong_result
+from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from clusterddp.hosts.client import Host
+    from clusterddp.remote.shared.collectives.hang_judge import Finding
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.wrong_results import WrongResult
@@ -155,6 +158,10 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     size = view.summary().world_size or 0
     world = range(size) if hosts and size <= MAX_WORLD else ()
     finding = hang_judge.judge(world, before, after)
+    unasked = [host.name for host in view.hosts() if host.state == NOT_ASKED]
+    if unasked:
+        reasons = [*reasons, f"{folded_names(unasked)} {'were' if unasked[1:] else 'was'} not asked"]
+        finding = _blame_seen(finding, hosts)
     at_work = finding.state == ADVANCING and not finding.idle
     ranks = [] if at_work else stack_judge.ranks_to_look_at(finding, after)
     evidence = stack_judge.Evidence(
@@ -167,6 +174,14 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     )
     evidence = evidence._replace(finding=stack_judge.refine(evidence))
     return _from_evidence(run.id, evidence, reasons)
+
+
+def _blame_seen(finding: Finding, seen: Container[int]) -> Finding:
+    """Blame no rank that was not seen: it may be on a host that was not asked."""
+    ranks = tuple(rank for rank in finding.ranks if rank in seen)
+    if ranks or not finding.ranks:
+        return finding._replace(ranks=ranks)
+    return finding._replace(state=UNDECIDED, kind=None, ranks=(), notes=())
 
 
 def _from_evidence(run: str, evidence: stack_judge.Evidence, reasons: Sequence[str]) -> Why:
