@@ -179,12 +179,15 @@ def count_gpus(gres: str) -> int:
     """The number of GPUs in a node's ``Gres``, such as ``gpu:a100:4(S:0-1),gpu:2,shard:8``."""
     parts = re.sub(r"\([^)]*\)", "", gres).split(",")
     found = [part.split(":") for part in parts if part.split(":")[0] == "gpu"]
-    return sum(_number(fields[-1]) or 1 for fields in found)
+    counts = [_number(fields[-1]) for fields in found]
+    return sum(1 if count is None else count for count in counts)
 
 
 def _gpus(evidence: Evidence) -> Iterable[Finding]:
     """Nodes whose number of GPUs is not the one in Slurm's configuration (Gres)."""
     for entry, facts in evidence.facts:
+        if any(gpu.mig for gpu in facts.gpus):
+            continue  # Slurm counts their instances
         given = count_gpus(_slurm_node(evidence, entry.name).get("Gres", ""))
         there = max(facts.pci_nvidia, len(facts.gpus)) or facts.pci_amd
         if given != there:

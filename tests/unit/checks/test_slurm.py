@@ -14,7 +14,7 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Evidence, HostEvidence, SlurmEvidence
 from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry
-from tests.unit.facts_made import node
+from tests.unit.facts_made import gpus, node
 
 NODES = ({"NodeName": "gpu01", "State": "IDLE", "Gres": "gpu:a100:4(S:0-1)"}, {"NodeName": "gpu02", "State": "MIXED"})
 PARTITION = {"PartitionName": "main", "State": "UP", "MaxNodes": "UNLIMITED", "TotalNodes": "2", "AllowAccounts": "ALL"}
@@ -152,11 +152,20 @@ def test_a_job_that_slurm_does_not_give_is_told_with_its_reason() -> None:
 def test_gpus_that_slurm_counts_and_that_are_not_there_are_told() -> None:
     assert of_node("slurm-gpus", pci_nvidia=8) == [("fail", "Slurm gives out 4 GPUs there (Gres), and 8 are seen")]
     assert of_node("slurm-gpus", pci_nvidia=4)[0][0] == "pass"
+    assert of_node("slurm-gpus", devices=1, gpus=gpus(1, mig=True))[0][0] == "pass"  # Slurm counts the instances
 
 
 @pytest.mark.parametrize(
     ("gres", "count"),
-    [("(null)", 0), ("", 0), ("gpu", 1), ("gpu:4", 4), ("gpu:a100:4(S:0-1),gpu:h100:2,shard:8", 6), ("gpu:x", 1)],
+    [
+        ("(null)", 0),
+        ("", 0),
+        ("gpu", 1),
+        ("gpu:4", 4),
+        ("gpu:a100:4(S:0-1),gpu:h100:2,shard:8", 6),
+        ("gpu:x", 1),
+        ("gpu:0", 0),
+    ],
 )
 def test_gres_is_counted(gres: str, count: int) -> None:
     assert count_gpus(gres) == count
