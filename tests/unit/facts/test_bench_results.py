@@ -122,6 +122,21 @@ def test_figures_are_for_whole_machines_of_a_known_model() -> None:
     assert expected_busbw(eight) == (460.0, "the least that Azure's health checks take")
     assert expected_busbw(eight[:4]) is None
     assert expected_busbw([gemm(rank) for rank in range(16)]) is None
-    two = [gemm(rank, device="NVIDIA H100 NVL") for rank in range(2)]
-    assert expected_busbw(two) == (208.0, expected_busbw(eight)[1])  # type: ignore[index]
     assert expected_busbw([gemm(rank, device="") for rank in range(8)]) is None
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe"],
+)
+def test_machines_without_nvswitch_have_no_figure(device: str) -> None:
+    assert expected_busbw([gemm(rank, device=device) for rank in range(8)]) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "busbw"), [("NVIDIA A100-SXM4-80GB", 228.0), ("NVIDIA H100 80GB HBM3", 460.0), ("NVIDIA H200", 431.0)]
+)
+def test_machines_with_nvswitch_have_one(device: str, busbw: float) -> None:
+    found = expected_busbw([gemm(rank, device=device) for rank in range(8)])
+    assert found
+    assert found[0] == busbw
