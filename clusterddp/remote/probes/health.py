@@ -16,7 +16,7 @@ from ..helper.request import Request
 from ..shared.probes.health_records import Cgroup, Health, HealthRequest, Lookup, PortOwner, Write
 from ..shared.schema.record import to_fields
 from ..system import cgroups
-from ..system.procfs import LISTENING, available_bytes, tcp_ports
+from ..system.procfs import LISTENING, available_bytes, status, tcp_ports
 from ..system.small_files import sorted_names
 from ..workdir.sync_record import changed_files
 from . import infiniband
@@ -29,6 +29,7 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inspected, nothing is made there
 WRITE_TESTED = ("state", "workdir")  # where a small file is really written
 MAX_CHANGED = 1000  # changed files that are listed
 LIMIT_NAMES = ("nofile", "memlock", "nproc")
+CAP_IPC_LOCK = 14
 
 
 def health(request: Request) -> Dict[str, Any]:
@@ -118,7 +119,14 @@ def limits() -> Dict[str, Tuple[Optional[int], Optional[int]]]:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
         soft, hard = (None if value == resource.RLIM_INFINITY else value for value in pair)
         found[name] = soft, hard
+    if _has_capability(CAP_IPC_LOCK):
+        found["memlock"] = None, None  # the kernel does not apply it
     return found
+
+
+def _has_capability(number: int) -> bool:
+    """Whether this process has a capability, as root has outside of containers."""
+    return bool(int(status("/proc/self").get("CapEff", "0"), 16) >> number & 1)
 
 
 def owner(pid: int) -> Optional[PortOwner]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import resource
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -106,3 +107,14 @@ def test_damaged_health_is_the_hosts_error_or_health(field: str, value: Any) -> 
     }
     with contextlib.suppress(HelperError):  # whatever else is raised fails the test
         assert read_answer(Health, "gpu01", {**told, "owners": {}, field: value})
+
+
+@pytest.mark.parametrize(("mask", "unlimited"), [("000001ffffffffff", True), ("00000000a80425fb", False), ("", False)])
+def test_locked_memory_has_no_limit_for_who_may_lock_all(
+    monkeypatch: pytest.MonkeyPatch, mask: str, *, unlimited: bool
+) -> None:
+    monkeypatch.setattr(health, "status", lambda _: {"CapEff": mask} if mask else {})
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (65536, 65536))
+    limits = health.limits()
+    assert limits["memlock"] == ((None, None) if unlimited else (65536, 65536))
+    assert limits["nofile"] == (65536, 65536)
