@@ -102,10 +102,15 @@ def _election_arguments(context: QueryContext) -> Mapping[str, Any]:
     own_facts, first = context.own_facts, next(iter(context.facts.values()))
     if own_facts is None or own_facts.python is None:
         raise HelperError(context.entry.name, (own_facts and own_facts.python_error) or "no interpreter to ask")
+    query, endpoints = python_query(context.entry), endpoints_of(first)
+    return to_fields(ElectionRequest(query, own_facts.python, endpoints, own_facts.torch_folder))
+
+
+def endpoints_of(first: Facts) -> tuple[str, ...]:
+    """Return the first host's name and address, under which a torchrun by hand is told to find its store."""
     outward = [one.address for one in first.addresses if not one.loopback]
     address = first.ssh_address if first.ssh_address in outward else next(iter(outward), None)
-    endpoints = tuple(name for name in (first.hostname, address) if name)
-    return to_fields(ElectionRequest(python_query(context.entry), own_facts.python, endpoints, own_facts.torch_folder))
+    return tuple(name for name in (first.hostname, address) if name)
 
 
 def _election_missing(_: Evidence, report: HostEvidence, __: Culprits) -> Finding | None:

@@ -45,14 +45,15 @@ def matches_setting(interface: str, setting: str, *, exact: bool = False) -> boo
 
 def nccl_interfaces(facts: Facts) -> tuple[str, ...]:
     """The names of the interfaces that NCCL would use, that of its bootstrap first; empty if it would find none."""
-    family = _FAMILIES.get(facts.environment.get("NCCL_SOCKET_FAMILY", ""))
+    settings = {**facts.settings, **facts.environment}  # a variable goes before NCCL's configuration files
+    family = _FAMILIES.get(settings.get("NCCL_SOCKET_FAMILY", ""))
     usable = [address for address in facts.addresses if address.up and family in (None, address.family)]
-    setting = facts.environment.get(NCCL_VARIABLE)
+    setting = settings.get(NCCL_VARIABLE)
     if setting:
         return _matching(usable, setting)
     return (
         _matching(usable, "ib")
-        or _in_network_of(usable, facts.environment.get("NCCL_COMM_ID", ""))
+        or _in_network_of(usable, settings.get("NCCL_COMM_ID", ""))
         or next((names for pattern in _LAST_PATTERNS if (names := _matching(usable, pattern))), ())
     )
 

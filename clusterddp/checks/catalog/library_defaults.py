@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
-from clusterddp.checks.model import Check, Finding, warn
-from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, lookup_of
+from clusterddp.checks.model import Check, Finding, skipped, warn
+from clusterddp.checks.needs import DIALLED, ELECTION, FACTS, HEALTH, endpoints_of, lookup_of
 from clusterddp.facts.library_defaults import NCCL_VARIABLE, gloo_interfaces, nccl_interfaces
 from clusterddp.remote.shared.names.interfaces import is_virtual
 
@@ -30,6 +30,9 @@ def _election(evidence: Evidence) -> Iterable[Finding]:
     reports = evidence.hosts
     first = reports[0] if reports else None
     if first is None or first.facts is None or len({report.facts.boot for report in reports if report.facts}) < 2:
+        return
+    if not set(ELECTION.of(first) or ()) <= {*endpoints_of(first.facts)}:
+        yield from (skipped(report.name, "the first host cannot be judged") for report in reports)
         return
     unclaimed: list[str] = []
     claimants: dict[tuple[str, ...], list[str]] = {}

@@ -60,6 +60,8 @@ def _hostnames(evidence: Evidence) -> Iterable[Finding]:
 
 def _clocks(evidence: Evidence) -> Iterable[Finding]:
     offsets = {entry.name: (facts.clock_offset_ns, facts.clock_error_ns) for entry, facts in evidence.facts}
+    if len(offsets) < 2:
+        return
     # Ours counts too, and of two middle values the one nearer ours: where clocks differ evenly, ours decides.
     offsets_sorted = sorted([0, *(offset for offset, _ in offsets.values())])
     middle = min(offsets_sorted[(len(offsets_sorted) - 1) // 2 : len(offsets_sorted) // 2 + 1], key=abs)

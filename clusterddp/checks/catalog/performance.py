@@ -89,7 +89,6 @@ CHECKS = (
         title="nothing else computes on the hosts",
         judge=busy,
         needs=(FACTS, HEALTH, RUNS, BENCH),
-        after=("busy-gpus",),
         symptom="measurements that mean nothing, and a job of somebody else's that is slowed down",
         fix="wait for its end, or stop it; then measure",
     ),

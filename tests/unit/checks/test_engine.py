@@ -135,10 +135,14 @@ def test_of_two_clocks_the_one_that_differs_from_ours_is_named() -> None:
 
 @pytest.mark.parametrize("seconds", [60, -60])
 def test_a_clock_ahead_is_judged_as_one_behind(seconds: int) -> None:
-    off = seen("gpu01", "gpu01", clock_offset_ns=seconds * 10**9)
-    assert said(cluster(off, count=1)) == [("clock", "fail", ("gpu01",))]
+    off = seen("gpu01", *NAMES, clock_offset_ns=seconds * 10**9)
+    assert said(cluster(off)) == [("clock", "fail", ("gpu01",))]
     two = cluster(*(seen(name, *NAMES, clock_offset_ns=seconds * 10**9) for name in NAMES[1:]))
     assert said(two) == [("clock", "fail", ("gpu02", "gpu03"))]
+
+
+def test_the_clock_of_one_host_alone_is_not_compared() -> None:
+    assert said(cluster(seen("gpu01", "gpu01", clock_offset_ns=60 * 10**9), count=1)) == []
 
 
 # (what gpu02's health is, what is said of it)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.checks.engine import select
 from clusterddp.checks.evidence import Answer
 from clusterddp.checks.needs import ELECTION, HEALTH
 from clusterddp.errors import HelperError
+from clusterddp.facts.host import TorchFacts
 from clusterddp.facts.library_defaults import gloo_interfaces, nccl_interfaces, own_endpoints
 from clusterddp.remote.shared.probes.health_records import Lookup
-from tests.unit.evidence_made import cluster, seen, with_answers, wrong
+from tests.unit.evidence_made import cluster, judged, seen, with_answers, wrong
 from tests.unit.facts_made import gpus, interface, node
 
 if TYPE_CHECKING:
@@ -51,6 +54,13 @@ def test_nccl_takes_cards_in_its_own_order(
     addresses: tuple[Interface, ...], environment: dict[str, str], cards: tuple[str, ...]
 ) -> None:
     assert nccl_interfaces(facts(*addresses, **environment)) == cards
+
+
+def test_a_card_in_nccls_configuration_file_is_the_one_it_takes() -> None:
+    faster = interface("10.1.0.2", "ib0")
+    found = node("gpu02", addresses=(LO, ETH, faster), settings={"NCCL_SOCKET_IFNAME": "eth0"})[1]
+    assert nccl_interfaces(found) == ("eth0",)
+    assert nccl_interfaces(replace(found, environment={"NCCL_SOCKET_IFNAME": "ib0"})) == ("ib0",)
 
 
 def test_gloo_takes_the_card_of_the_hosts_own_name() -> None:
@@ -168,3 +178,15 @@ def test_an_election_that_a_dead_name_server_keeps_waiting_is_told_by_its_cause_
     assert said(cluster(waits), "host-election") == []
     busy = with_answers(seen("gpu02", *NAMES), {ELECTION: Answer(error="no answer within 6 s")})
     assert said(cluster(busy), "host-election") == [("unknown", ("gpu02",), "could not look: no answer within 6 s")]
+
+
+def test_without_the_first_host_nobody_is_judged_in_its_place() -> None:
+    torch = TorchFacts(import_error="ModuleNotFoundError: No module named 'torch'")
+    first = with_answers(seen("gpu01", *NAMES, torch=torch), {ELECTION: Answer(error="no torch")})
+    answers = {ELECTION: {"gpu01": False, "10.0.0.1": False}}
+    evidence = cluster(first, *(with_answers(seen(name, *NAMES), answers) for name in NAMES[1:]))
+    results = [one for one in judged(evidence, select(["host-election"])) if one.name == "host-election"]
+    assert [(one.verdict, one.hosts, one.message) for one in results] == [
+        ("skipped", ("gpu01",), "because of torch"),
+        ("skipped", ("gpu02", "gpu03"), "the first host cannot be judged"),
+    ]
