@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import PlanError, UsageError
@@ -240,6 +240,24 @@ _WAIT_REMEDY = "wait, share them by `run --share-gpus` without --gpus, or leave 
 _ASSIGN_REMEDY = "give each its own in clusterddp_gpus, or share them: `run --share-gpus`"
 
 
+def with_taken_gpus(facts: Facts, devices: Sequence[str] | None) -> Facts:
+    """Return the facts with only those GPUs in use that a run would take (UUIDs or indices; None: all visible ones)."""
+    if devices is None:
+        if facts.visible_devices is None or "MIG-" in facts.visible_devices:  # whose GPU is not known
+            return facts
+        devices = [name.strip() for name in facts.visible_devices.split(",")]
+    gpus = tuple(
+        gpu if is_named(devices, gpu.index, gpu.uuid) else replace(gpu, processes=(), used_mib=None)
+        for gpu in facts.gpus
+    )
+    return replace(facts, gpus=gpus)
+
+
+def is_named(names: Sequence[str], index: int, uuid: str) -> bool:
+    """Whether one of the names is a GPU's: its index, or its UUID or the beginning of it."""
+    return str(index) in names or any(uuid.startswith(name) for name in names if name.startswith("GPU-"))
+
+
 def worker_count(entry: HostEntry, facts: Facts, devices: Sequence[str] | None = None) -> int:
     """The number of workers of a node: the inventory's number, else one per GPU, else one."""
     if entry.nproc is not None:
@@ -248,10 +266,11 @@ def worker_count(entry: HostEntry, facts: Facts, devices: Sequence[str] | None =
 
 
 def check_gpus(nodes: Nodes) -> list[str]:
-    """Describe, with the remedy, each node on which torch does not see the GPUs that should be there."""
+    """Describe, with the remedy, each node on which torch does not see the GPUs that should be there, or are named."""
     judged = [(entry, facts) for entry, facts in nodes if entry.nproc is None and not isinstance(entry.gpus, int)]
     lines = [f"{entry.name}: {wrong}" for entry, facts in judged if (wrong := _wrong_gpus(facts))]
     named = {line.split(":")[0] for line in lines}
+    lines += [wrong for entry, facts in nodes if entry.name not in named and (wrong := _wrong_names(entry, facts))]
     with_gpus = [entry.name for entry, facts in nodes if facts.devices]
     without = [entry.name for entry, facts in judged if not facts.devices and entry.name not in named]
     if with_gpus and without:
@@ -262,6 +281,15 @@ def check_gpus(nodes: Nodes) -> list[str]:
     return lines
 
 
+def _wrong_names(entry: HostEntry, facts: Facts) -> str:
+    """Which GPU of ``clusterddp_gpus`` a host does not have, with the remedy; empty if it has all."""
+    try:
+        _node_gpus(entry, facts, GpuPolicy())
+    except PlanError as error:
+        return str(error)
+    return ""
+
+
 def _wrong_gpus(facts: Facts) -> str | None:
     """Why torch does not see a host's GPUs, with the remedy; None if it sees all."""
     if facts.nvidia_error:
@@ -269,12 +297,13 @@ def _wrong_gpus(facts: Facts) -> str | None:
     torch = facts.torch
     if torch is None or torch.import_error:
         return None  # the check `torch` reports it
-    on_bus = facts.pci_nvidia + facts.pci_amd
+    # A container shows the PCI bus of its machine, and nvidia-smi lists the GPUs that it was given.
+    there = (len(facts.gpus) or facts.pci_nvidia) + facts.pci_amd
     restricted = facts.visible_devices is not None or any(gpu.mig for gpu in facts.gpus)
-    if torch.device_count < on_bus and not restricted:
+    if torch.device_count < there and not restricted:
         build = "is built for CPUs only" if torch.cuda is None and torch.hip is None else "does not see all"
         return (
-            f"torch {torch.version} {build}: {torch.device_count} of {counted(on_bus, 'GPU')} on the PCI bus; "
+            f"torch {torch.version} {build}: {torch.device_count} of {counted(there, 'GPU')} there; "
             "install a build for them, look at the driver, or set clusterddp_nproc to state what is meant"
         )
     if torch.device_error:

@@ -10,7 +10,7 @@ from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, HostEvidence
 from clusterddp.checks.needs import ASKED, DIALLED, FACTS, HEALTH, NETWORK
 from clusterddp.errors import PlanError, one_error
-from clusterddp.facts.gpu_assignment import assign_gpus
+from clusterddp.facts.gpu_assignment import assign_gpus, with_taken_gpus
 from clusterddp.hosts.fanout import values
 from clusterddp.probe.gather import ask_hosts, survey_network
 from clusterddp.project.crash import write_crash
@@ -130,22 +130,6 @@ def evidence(
     return Evidence(hosts=tuple(hosts), network=network)
 
 
-def with_taken_gpus(facts: Facts, devices: Sequence[str] | None) -> Facts:
-    """Return the facts with only those GPUs in use that a run would take (UUIDs or indices; None: all visible ones)."""
-    if devices is None:
-        if facts.visible_devices is None or "MIG-" in facts.visible_devices:  # whose GPU is not known
-            return facts
-        devices = [name.strip() for name in facts.visible_devices.split(",")]
-    taken = tuple(devices)
-    gpus = tuple(
-        gpu
-        if str(gpu.index) in taken or any(gpu.uuid.startswith(name) for name in taken if name.startswith("GPU-"))
-        else replace(gpu, processes=(), used_mib=None)
-        for gpu in facts.gpus
-    )
-    return replace(facts, gpus=gpus)
-
-
 def others_on_gpus(
     hosts: Sequence[Host],
     facts: Mapping[str, Facts],
@@ -160,7 +144,7 @@ def others_on_gpus(
     outcomes = {outcome.name: outcome for outcome in ask_hosts(HEALTH, busy, taken)}
     reports = tuple(
         HostEvidence(
-            entry=host.entry,
+            entry=replace(host.entry, gpus=None),  # its facts have only the use of the GPUs to take
             facts=taken[host.name],
             answers={HEALTH.name: Answer(value=outcomes[host.name].value, error="no answer")},
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.checks.model import Check, Finding, fail, odd_ones, unknown, warn
 from clusterddp.checks.needs import FACTS, GPU_HEALTH
+from clusterddp.facts.gpu_assignment import is_named
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -77,10 +78,21 @@ def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
             why = _why_skipped(report)
             if why:
                 yield Finding(verdict="skipped", hosts=(report.name,), message=why)
-            elif health := GPU_HEALTH.of(report):
+            elif health := gpu_health(report):
                 yield from judge(report, health)
 
     return judged
+
+
+def gpu_health(report: HostEvidence) -> GpuHealth | None:
+    """Return a host's answer, without the GPUs that ``clusterddp_gpus`` leaves out; None if it has not answered."""
+    health, named = GPU_HEALTH.of(report), report.entry.gpus
+    if health is None or not isinstance(named, tuple) or any(name.startswith("MIG-") for name in named):
+        return health  # the GPU of an instance of MIG is not known
+    cards = tuple(card for card in health.cards if is_named(named, card.number, card.uuid))
+    left_out = {_normal_pci_address(card.bus) for card in health.cards if card not in cards}
+    xids = tuple(xid for xid in health.xids if _normal_pci_address(xid.bus) not in left_out)
+    return health._replace(cards=cards, xids=xids)
 
 
 def _why_skipped(report: HostEvidence) -> str:
@@ -173,7 +185,7 @@ def _power_limit_text(card: Card) -> str:
 
 def _mig(evidence: Evidence) -> Iterable[Finding]:
     yield from for_gpus(_mig_of_host)(evidence)
-    modes = {entry.name: _mig_mode(health.cards) for entry, health in GPU_HEALTH.each(evidence)}
+    modes = {one.name: _mig_mode(health.cards) for one in evidence.hosts if (health := gpu_health(one))}
     usual, odd = odd_ones({name: mode for name, mode in modes.items() if mode in ("on", "off")})
     for host, mode in odd.items():
         yield warn(host, f"MIG is {mode}, {usual} on most hosts")

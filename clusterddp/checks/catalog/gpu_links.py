@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.checks.catalog.gpu_health import AFTER, CATEGORY, by_text, for_each_card, for_gpus
+from clusterddp.checks.catalog.gpu_health import AFTER, CATEGORY, by_text, for_each_card, for_gpus, gpu_health
 from clusterddp.checks.model import Check, Finding, fail, unknown, warn
 from clusterddp.checks.needs import FACTS, GPU_HEALTH
 
@@ -22,10 +22,14 @@ def _missing_nvlinks(evidence: Evidence) -> Iterable[Finding]:
         return health.links[card.uuid][0] if card.uuid in health.links else None
 
     yield from _warn_by_card(
-        (report, card, f"{up} of {health.links[card.uuid][1]} NVLinks are up{_best_of_model(best)}")
+        (report, card, f"{_links_text(*health.links[card.uuid])}{_best_of_model(best)}")
         for report, health, card, up, best in _with_best_of_model(evidence, links_up)
         if up < best  # some models have unwired links: only a comparison within the model shows a fault
     )
+
+
+def _links_text(up: int, count: int) -> str:
+    return f"{up} of {count} NVLinks are up" if count else "all NVLinks are down"
 
 
 def _links_error(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
@@ -63,7 +67,7 @@ def _with_best_of_model(
     found = [
         (report, health, card, own)
         for report in evidence.hosts
-        if (health := GPU_HEALTH.of(report))
+        if (health := gpu_health(report))
         for card in health.cards
         if (own := value(health, card)) is not None
     ]
@@ -85,7 +89,7 @@ def _nvswitch_fabric(report: HostEvidence, health: GpuHealth) -> Iterable[Findin
     yield from wrong
     if wrong or not health.switches or any(card.fabric_state for card in health.cards):
         return
-    if health.fabric_manager not in (None, "active"):
+    if health.fabric_manager not in (None, "active") and not started:
         yield fail(
             report.name, f"there are {health.switches} NVSwitches, and nvidia-fabricmanager is {health.fabric_manager}"
         )

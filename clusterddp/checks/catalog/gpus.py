@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.checks.catalog.software import equal
 from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, warn
 from clusterddp.checks.needs import FACTS, HEALTH
-from clusterddp.facts.gpu_assignment import FREE_MIB, check_gpus
+from clusterddp.facts.gpu_assignment import FREE_MIB, check_gpus, with_taken_gpus
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CATEGORY = "GPUs"
 # The oldest driver for a major version of CUDA, within which minor versions are compatible.
 _OLDEST_DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
+_FEWER_LISTED = "nothing in a container that was given no more; else look at the kernel log for GPUs that have failed"
 
 
 def _gpu_counts(evidence: Evidence) -> Iterable[Finding]:
@@ -33,17 +34,17 @@ def _gpu_counts(evidence: Evidence) -> Iterable[Finding]:
     for entry, facts in evidence.facts:
         if isinstance(entry.gpus, int) and len(facts.gpus) != entry.gpus and facts.devices != entry.gpus:
             yield fail(entry.name, f"{counted(facts.devices, 'GPU')}, clusterddp_gpus says {entry.gpus}")
-        elif isinstance(entry.gpus, tuple):
-            there = {str(gpu.index) for gpu in facts.gpus} | {gpu.uuid for gpu in facts.gpus}
-            missing = [needed for needed in entry.gpus if needed not in there and not needed.startswith("MIG-")]
-            if missing:
-                yield fail(entry.name, f"GPU {', '.join(missing)} of clusterddp_gpus is not there")
+        elif entry.gpus is None and entry.nproc is None and 0 < len(facts.gpus) < facts.pci_nvidia:
+            message = f"nvidia-smi lists {len(facts.gpus)} of {counted(facts.pci_nvidia, 'GPU')} on the PCI bus"
+            yield warn(entry.name, message, fix=_FEWER_LISTED)
 
 
 def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
     cuda = re.match(r"(\d+)\.", facts.torch.cuda or "") if facts.torch else None
-    if not cuda or not facts.gpus:
+    if not facts.torch or not cuda or not facts.gpus:
         return None
+    if facts.torch.device_names and not facts.torch.device_error:
+        return None  # torch has started them: a newer libcuda (cuda-compat) serves an older driver
     oldest = _OLDEST_DRIVERS.get(int(cuda[1]))
     version = tuple(int(part) for part in facts.gpus[0].driver.split(".")[:2] if part.isdecimal())
     if not oldest or not version or version + (0,) * (2 - len(version)) >= oldest:
@@ -53,7 +54,7 @@ def _driver(entry: HostEntry, facts: Facts) -> Finding | None:
 
 
 def busy_gpus(evidence: Evidence) -> Iterable[Finding]:
-    """GPUs that some process uses, or may use: judged by the processes nvidia-smi lists and by used memory."""
+    """GPUs for a run that some process uses, or may use: judged by nvidia-smi's processes and by used memory."""
     for report in evidence.hosts:
         if not report.facts:
             continue
@@ -61,7 +62,8 @@ def busy_gpus(evidence: Evidence) -> Iterable[Finding]:
             yield unknown(report.name, f"could not look: {report.facts.nvidia_error}")
         health = HEALTH.of(report)
         owners = health.owners if health else {}
-        for gpu in report.facts.gpus:
+        named = report.entry.gpus if isinstance(report.entry.gpus, tuple) else None
+        for gpu in with_taken_gpus(report.facts, named).gpus:
             if gpu.processes:
                 yield _busy_gpu(report, gpu, owners, shared=evidence.share_gpus)
             elif gpu.used_mib is not None and gpu.used_mib > FREE_MIB:

@@ -28,6 +28,7 @@ _REPAIR_FAILED = (
 )
 _HEADER = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)")
 _LINK = re.compile(r"\s+Link \d+: (.+)")
+_ALL_DOWN = "all links are inactive"  # in place of the lines of a GPU's links
 
 
 def parse_cards(text: str) -> List[Card]:
@@ -49,13 +50,18 @@ def _gpus(text: str) -> Iterator[ET.Element]:
 
 
 def parse_links(text: str) -> Dict[str, Tuple[int, int]]:
-    """Links that are up, and all links, by UUID from ``nvidia-smi nvlink -s``, for GPUs that have links."""
+    """Links that are up, and all links, by UUID from ``nvidia-smi nvlink -s``, for GPUs that have links.
+
+    For a GPU whose links are all down both numbers are 0: nvidia-smi does not list them.
+    """
     links: Dict[str, Tuple[int, int]] = {}
     uuid = ""
     for line in text.splitlines():
         header, link = _HEADER.match(line), _LINK.match(line)
         if header:
             uuid = header.group(1)
+        elif uuid and _ALL_DOWN in line.lower():
+            links[uuid] = 0, 0
         elif link and uuid:
             up, count = links.get(uuid, (0, 0))
             links[uuid] = up + ("inactive" not in link.group(1).lower()), count + 1

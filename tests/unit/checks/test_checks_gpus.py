@@ -184,6 +184,10 @@ def test_a_gpu_with_fewer_links_than_others_of_its_kind_is_named() -> None:
     assert result.message == "GPU 1: 17 of 18 NVLinks are up, 18 on others of its kind"
     (result,) = wrong(linked(18, 18, 0, 0, 18, 18))
     assert result.message.startswith("GPU 0, 1: 0 of 18 NVLinks")
+    unlisted = {"GPU-gpu02-0": (18, 18), "GPU-gpu02-1": (0, 0)}
+    (result,) = wrong(with_gpus(gpu_health={"links": unlisted}))
+    assert result.message == "GPU 1: all NVLinks are down, 18 on others of its kind"
+    assert said(linked(0, 0, 0, 0, 0, 0, there=0)) == []
 
 
 def test_links_of_which_nobody_tells_are_unknown() -> None:
@@ -203,14 +207,15 @@ def test_half_of_the_lanes_everywhere_is_how_those_machines_are() -> None:
 
 
 def test_switches_without_their_manager_are_told() -> None:
-    dead: dict[str, Any] = {"switches": 6, "fabric_manager": "inactive"}
+    dead: dict[str, Any] = {"switches": 6, "fabric_manager": "inactive", "smoke_test": None}
     (result,) = wrong(with_gpus(gpu_health=dead))
     assert (result.name, result.verdict) == ("fabric-manager", "fail")
     assert result.message == "there are 6 NVSwitches, and nvidia-fabricmanager is inactive"
     assert said(with_gpus(gpu_health={**dead, "fabric_manager": "active"})) == []
     assert said(with_gpus(gpu_health={"switches": 0, "fabric_manager": "inactive"})) == []
-    # In a container nobody tells of the service: GPUs that start prove that it runs.
+    # In a container nobody tells of the service, or the machine beneath runs it: GPUs that start prove that it runs.
     assert said(with_gpus(gpu_health={"switches": 6})) == []
+    assert said(with_gpus(gpu_health={"switches": 6, "fabric_manager": "inactive"})) == []
     assert said(with_gpus(gpu_health={"switches": 6, "smoke_test": None})) == [
         ("fabric-manager", "unknown", ("gpu02",))
     ]

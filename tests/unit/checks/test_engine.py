@@ -310,6 +310,13 @@ def test_a_driver_that_is_too_old_is_named() -> None:
     assert result.message == "driver 470.82.01, and CUDA 12 needs 525.60 or newer"
 
 
+def test_an_old_driver_with_which_torch_has_started_the_gpus_passes() -> None:
+    old = tuple(replace(gpu, driver="470.82.01") for gpu in gpus(2, machine="gpu02"))
+    started = TorchFacts(version="2.7.0", cuda="12.8", gloo=True, nccl_available=True, device_count=2)
+    one = seen("gpu02", *NAMES, devices=2, gpus=old, torch=replace(started, device_names=("card", "card")))
+    assert said(cluster(one, *(seen(name, *NAMES, devices=2) for name in NAMES[::2]))) == []
+
+
 def test_a_gpu_that_does_not_start_is_named() -> None:
     broken = replace(TORCH, device_count=2, device_error="CUDA error: Error 802")
     found = said(with_gpus(torch=broken))

@@ -189,8 +189,12 @@ def test_healthy_gpus_are_not_spoken_of() -> None:
 
 
 def test_a_gpu_that_torch_does_not_see_is_named() -> None:
-    (line,) = check_gpus([node("a", devices=7, pci_nvidia=8)])
-    assert line.startswith("a: torch 2.7.0 does not see all: 7 of 8 GPUs on the PCI bus")
+    (line,) = check_gpus([node("a", devices=7, gpus=gpus(8), pci_nvidia=8)])
+    assert line.startswith("a: torch 2.7.0 does not see all: 7 of 8 GPUs there")
+
+
+def test_a_container_shows_the_bus_of_its_machine_and_the_gpus_that_it_was_given() -> None:
+    assert check_gpus([node("a", devices=2, pci_nvidia=8)]) == []
 
 
 def test_a_cpu_build_on_a_gpu_host_is_named() -> None:

@@ -14,6 +14,7 @@ from clusterddp.checks.engine import judge
 from clusterddp.checks.evidence import NetworkEvidence
 from clusterddp.checks.model import CheckResult
 from clusterddp.errors import HelperError, HostsError, PlanError, UsageError
+from clusterddp.facts.gpu_assignment import with_taken_gpus
 from clusterddp.hosts.fanout import Outcome
 from clusterddp.launch import preflight, prepare
 from clusterddp.launch.options import RunOptions
@@ -128,6 +129,8 @@ def test_somebody_elses_process_on_a_gpu_that_the_run_takes_is_refused(monkeypat
     assert refused(None) == ["GPU 1 is busy: bob's python (pid 77), 9000 MiB used"]
     assert asked == ["gpu01"]  # the other is not even asked
     assert refused(("1",)) == refused(None)
+    hosts[0].entry = replace(hosts[0].entry, gpus=("0",))  # what is asked for on the command line stands above it
+    assert refused(("1",)) == refused(None)
     assert refused(("0",)) == refused(None, share_gpus=True) == refused(None, skip=("busy-gpus",)) == []
 
 
@@ -139,7 +142,7 @@ def test_what_others_use_of_gpus_that_the_host_hides_is_no_reason_to_refuse(
 ) -> None:
     _, told = hosts_of(MadeHost("gpu01", devices=2, gpus=tuple(used(1))))
     facts = replace(told["gpu01"].get(), visible_devices=visible)
-    assert [gpu.index for gpu in preflight.with_taken_gpus(facts, None).gpus if gpu.processes] == used_ones
+    assert [gpu.index for gpu in with_taken_gpus(facts, None).gpus if gpu.processes] == used_ones
 
 
 def fitting_hosts(

@@ -86,7 +86,10 @@ def test_links_that_are_up_are_counted() -> None:
     links = nvidia_smi_xml.parse_links((DATA / "two-h100-550.54.15.nvlink.txt").read_text())
     assert links == {TWO.format(0): (18, 18), TWO.format(1): (18, 18)}
     others = nvidia_smi_xml.parse_links((DATA / "no-nvlink-535.54.03.txt").read_text())
-    assert others == {"GPU-66666666-aaaa-bbbb-cccc-000000000002": (2, 3)}
+    assert others == {
+        "GPU-66666666-aaaa-bbbb-cccc-000000000001": (0, 0),  # all are down, and none is listed
+        "GPU-66666666-aaaa-bbbb-cccc-000000000002": (2, 3),
+    }
     assert nvidia_smi_xml.parse_links("NVIDIA-SMI has failed\n") == {}
 
 
