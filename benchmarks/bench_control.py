@@ -48,7 +48,7 @@ class Leader:
         self.address = listener.getsockname()
         self.control = Control(Secret(KEY, "run", LEADER), self.selector, self._handle, listener)
         names = [f"gpu{member:04}" for member in range(count)]
-        self.membership = Membership(self.control, names, lambda _: None, self._save)
+        self.membership = Membership(self.control, names, lambda *_: None, self._save)
         self.control.begin([self.address] * count)
         self.membership.begin(1, range(count), limit=7.5, by_majority=True)
         self.control.leader = LEADER

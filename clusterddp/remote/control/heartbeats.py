@@ -5,7 +5,7 @@ import socket
 from typing import Callable, List, Optional
 
 from ..system.clock import boot_clock
-from .connection import Address, PeerConnection
+from .connection import Address, Frame, PeerConnection
 from .contact import NEVER, Contact, age
 from .datagrams import Datagrams
 from .messages import Heartbeat
@@ -26,7 +26,7 @@ class Heartbeats:
     def __init__(
         self,
         links: List[PeerConnection],
-        send: Callable[[PeerConnection, Heartbeat], None],
+        send: Callable[[PeerConnection, Frame], None],
         selector: selectors.BaseSelector,
         listener: Optional[socket.socket],
     ) -> None:
@@ -51,7 +51,7 @@ class Heartbeats:
         """Process a heartbeat that came over TCP."""
         answer = self._process(link, heartbeat)
         if answer:
-            self.send(link, answer)
+            self.send(link, Frame(answer))
 
     def close(self) -> None:
         """Close the UDP socket."""
@@ -70,12 +70,13 @@ class Heartbeats:
         self._send_datagram(leader, heartbeat)
         if now - leader.sent_tcp_at >= HEARTBEAT_INTERVAL:
             leader.sent_tcp_at = now
-            self.send(leader, heartbeat)
+            self.send(leader, Frame(heartbeat))
 
     def _count_majority(self, now: float) -> None:
         """Update our contact with a majority from the connections; called while no node leads us."""
-        proved = [link.echoes.proved for link in self.links if link.member is not None]
-        self.contact.count_majority(proved, len(self.addresses), now)
+        count = len(self.addresses)  # a host that joins counts once its address is known
+        members = [link for link in self.links if link.member is not None and link.member < count]
+        self.contact.count_majority([link.echoes.proved for link in members], count, now)
         self.counted_at = now
 
     def _process(self, link: PeerConnection, heartbeat: Heartbeat) -> Optional[Heartbeat]:

@@ -73,10 +73,11 @@ class Control:
         self.searching_since = self.began = boot_clock()
         self.lost_leader: Optional[int] = None  # while a lost leader's successor is looked for: its member index
         self.lost_at = 0.0
-        self.heartbeats = Heartbeats(self.links, self._send, selector, listener)
+        self.heartbeats = Heartbeats(self.links, self._send_frame, selector, listener)
         self.contact = self.heartbeats.contact
         self.to_ask: Set[int] = set()  # member indexes to ask whether their part has ended
         self.leader_has_majority = True
+        self.joins_by_majority = False  # whether a host joins only a majority: other nodes may relaunch without us
         self.keeps_lead = False  # leads on without a majority: it has the verdict that a majority confirmed
         self.listen_at = 0.0  # when to listen again
         self._listen()
@@ -101,7 +102,8 @@ class Control:
         """Whether this node and the connected ones are more than half of the run's nodes."""
         if self.listener is None:  # there is no other node
             return True
-        return bool(self.addresses) and 2 * (len(self.connected) + 1) > len(self.addresses)
+        connected = sum(member < len(self.addresses) for member in self.connected)  # a host that joins counts later
+        return bool(self.addresses) and 2 * (connected + 1) > len(self.addresses)
 
     @property
     def settled(self) -> bool:
@@ -224,10 +226,9 @@ class Control:
     def _call(self, member: int, now: float, *, is_question: bool = False) -> None:
         self.called_at = now
         try:
-            link = self._add(PeerConnection.connect(self.addresses[member], self.secret, member))
+            self._add(PeerConnection.connect(self.addresses[member], self.secret, member)).is_question = is_question
         except OSError:
-            return  # a later turn tries again
-        link.is_question = is_question
+            pass  # a later turn tries again
 
     def _handle_answer(self, link: PeerConnection, message: Message) -> None:
         """Process the answer of a node that we called; it is too late if we lead a majority by now."""
@@ -276,7 +277,9 @@ class Control:
         if not isinstance(message, Call):  # a node that only asks concludes from this that our part goes on
             raise ProtocolError("unexpected before the proof")
         member = link.check_call(message)
-        if self.addresses and member > len(self.addresses):  # a host that joins is the next one
+        # A host that joins is the next member; where it may not, it calls again, and other nodes.
+        can_join = not self.joins_by_majority or self.majority or self._upstream() is not None
+        if self.addresses and member >= len(self.addresses) + can_join:
             raise ProtocolError("there is no member %d" % member)
         for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
@@ -365,9 +368,6 @@ class Control:
             self.handle(MessageReceived(link.member, message))
         else:
             raise ProtocolError("a %s is not for us" % type(message).__name__)
-
-    def _send(self, link: PeerConnection, message: Message) -> None:
-        self._send_frame(link, Frame(message))
 
     def _send_frame(self, link: PeerConnection, frame: Frame) -> None:
         if not link.send_frame(frame):

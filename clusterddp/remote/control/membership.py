@@ -40,15 +40,15 @@ class Membership:
     """What one node knows of all nodes of the run.
 
     ``names`` are the hosts' names, by member index. ``add_host`` is called for a host that joins after the start, when
-    its member index is the next free one. ``save_peers`` saves what is known of the other nodes for status requests
-    (``peers.json``).
+    its member index is the next free one, with whether it takes part in the present attempt. ``save_peers`` saves what
+    is known of the other nodes for status requests (``peers.json``).
     """
 
     def __init__(
         self,
         control: Control,
         names: List[str],
-        add_host: Callable[[Newcomer], None],
+        add_host: Callable[[Newcomer, bool], None],
         save_peers: Callable[[Dict[str, Any]], None],
     ) -> None:
         self.control, self.names, self.member = control, names, control.member
@@ -68,9 +68,7 @@ class Membership:
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
         self.undelivered = False  # whether our last status has reached no leader yet
         self._unsent: Set[int] = set()  # nodes whose newest status the others have not received yet
-        self._without_table: Dict[
-            int, None
-        ] = {}  # nodes that have connected, and have not been sent the whole table yet
+        self._without_table: Dict[int, None] = {}  # nodes that have connected, and were not sent the whole table yet
         self._sent_at = self._saved_at = 0.0
         self._unsaved = False  # whether something may have changed since the last ``save``
         self._saved_excluded: Tuple[int, ...] = ()
@@ -82,10 +80,11 @@ class Membership:
         """Switch to a new attempt, whose nodes have the member indexes ``members``.
 
         A node out of reach for ``limit`` seconds is excluded from the attempt; with ``by_majority`` only a leader with
-        a majority may do that. ``store`` is the member index of the rendezvous store's host.
+        a majority may do that, or let a host join. ``store`` is the member index of the rendezvous store's host.
         """
         self.attempt, self.members, self.order, self.participants = attempt, members, None, None
-        self.limit, self.by_majority, self.store = limit, by_majority, store
+        self.limit, self.store = limit, store
+        self.by_majority = self.control.joins_by_majority = by_majority
         self._attempt_began = boot_clock()
 
     def begin_part(self) -> None:
@@ -216,7 +215,8 @@ class Membership:
             self._send_state(event.member)
         elif isinstance(event, Lost):
             self.met.add(event.member)
-            self.missing[event.member] = event.received_at
+            if event.member < len(self.names):  # a host that has joined has no name here until its first status comes
+                self.missing[event.member] = event.received_at
             self._without_table.pop(event.member, None)
         elif isinstance(event, NodeDone):
             self.ended.add(event.member)
@@ -251,7 +251,6 @@ class Membership:
         }
         known: Dict[str, Any] = {"time": time.time_ns(), "nodes": nodes}
         known["missing"] = [self.names[member] for member in self.missing]
-        # A host that has joined has no name here until its first status comes.
         known["excluded"] = [self.names[member] for member in self.excluded if member < len(self.names)]
         known["leader"] = self.names[self.control.leader] if self.control.settled else None
         self.save_peers(dict(known, addresses=list(self.control.addresses)))
@@ -261,7 +260,7 @@ class Membership:
         if status.joined and member == len(self.names):
             self.names.append(status.joined.host)
             self.control.addresses.append((status.joined.address, status.joined.control))
-            self.add_host(status.joined)
+            self.add_host(status.joined, status.attempt == self.attempt and status.state is not NodeState.STANDBY)
         if member < len(self.names):
             self._record_status(member, status, age)
 

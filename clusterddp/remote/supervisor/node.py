@@ -391,9 +391,10 @@ class Supervisor(NodeParts):
         if failed and self.control.leading and self.shutdown.attempt_order is None and not self.job_continues():
             self._handle_order(attempt_end_order(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
 
-    def _add_host(self, joined: Joined) -> None:
-        """Add a host that has joined the run to the plan."""
-        self.change_plan(with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc)))
+    def _add_host(self, joined: Joined, takes_part: bool) -> None:
+        """Add a host that has joined the run to the plan, and to its attempt if it takes part in that."""
+        plan = with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc))
+        self.change_plan(plan if takes_part else plan._replace(members=self.plan.members))
         # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
         spool, plan = self.spool, self.plan
         self.work.queue_latest("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 from tests.unit.simulated.faults import choose_faults, lose_in_turn
+from tests.unit.simulated.joins import RunWithRoom, join_at_random
 from tests.unit.simulated.run import Broken, Simulation
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ def by_losses(seed: int, *, told: bool = False) -> Simulation:
     )
 
 
+def by_joins(seed: int, *, told: bool = False) -> Simulation:
+    """An elastic run that hosts join, with faults as the seed chooses them."""
+    return RunWithRoom(seed, told=told, script=join_at_random, elastic=True)
+
+
 def check_losses(simulation: Simulation) -> None:
     """Raise Broken unless all hosts were lost in turn and the run still succeeded."""
     if simulation.losses or simulation.judged is None or simulation.judged.state != "succeeded":
@@ -39,6 +45,7 @@ def check_losses(simulation: Simulation) -> None:
 SCRIPTS: dict[str, tuple[Callable[..., Simulation], Callable[[Simulation], object]]] = {
     "faults": (by_faults, lambda _: None),
     "losses": (by_losses, check_losses),
+    "joins": (by_joins, lambda _: None),
 }
 
 
@@ -74,7 +81,7 @@ def main() -> int:
         simulation.run()
         check(simulation)
         return 0
-    began, share = time.monotonic(), SHARE if given.script == "faults" else 1
+    began, share = time.monotonic(), 1 if given.script == "losses" else SHARE
     count, hours = 0, 0.0
     with ProcessPoolExecutor(given.processes) as pool:
         work = functools.partial(play, given.script, share=share)

@@ -175,6 +175,28 @@ def test_who_followed_a_lead_with_a_majority_tells_the_next_one_when_it_heard_of
     assert other.contact.proved <= other.contact.left == other.contact.elsewhere
 
 
+@pytest.mark.parametrize("by_majority", [True, False])
+def test_a_host_that_joins_makes_no_majority_and_joins_only_one_where_others_may_relaunch(
+    stars: Callable[[int], Star], *, by_majority: bool
+) -> None:
+    star = stars(4)
+    everyone, star.addresses = star.addresses, star.addresses[:3]
+    alone = star.node(0)  # the other two are out of reach
+    alone.joins_by_majority = by_majority
+    star.addresses = everyone
+    newcomer = star.node(3)
+    if by_majority:
+        star.until(lambda: newcomer.leader != 0)  # it looks for another one
+        assert alone.connected == set()
+        star.addresses = everyone[:3]
+        star.node(1)
+    star.until(lambda: newcomer.connected and 3 in alone.connected)
+    assert alone.majority == by_majority
+    time.sleep(0.1)
+    star.turn()
+    assert (alone.contact.proved > NEVER) == by_majority
+
+
 def test_two_parts_of_a_run_come_together_again_under_one_lead(stars: Callable[[int], Star]) -> None:
     star = stars(4)
     for member in (2, 3):

@@ -55,7 +55,7 @@ class Run(Star):
 
         control = Control(secret, self.selector, take, self.listeners[index])
         control.begin(self.addresses)
-        made.append(Membership(control, list(self.names), lambda _: None, self.keeper(index)))
+        made.append(Membership(control, list(self.names), lambda *_: None, self.keeper(index)))
         made[0].begin(1, range(len(self.names)), limit=1e9)
         self.nodes[index], self.known[index], self.heard[index] = control, made[0], []
         return made[0]
@@ -270,6 +270,23 @@ def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     assert (lead.names[3:], sorted(lead.statuses)) == ([], [1])
     lead.handle_event(MessageReceived(3, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
+
+
+def test_a_host_that_joins_takes_part_only_in_the_attempt_that_its_status_is_of(run: Run) -> None:
+    lead = run.member(0)
+    added: list[bool] = []
+    lead.add_host = lambda _, takes_part: added.append(takes_part)
+    for member, status in enumerate((RUNNING, RUNNING._replace(attempt=2), NodeStatus(NodeState.STANDBY, 1)), start=3):
+        newcomer = Joined(f"gpu{member:02}", "127.0.0.1", 1, 29500)
+        lead.handle_event(MessageReceived(member, StatusMessage(status._replace(joined=newcomer), 0.0)))
+    assert added == [True, False, False]
+
+
+def test_a_host_that_is_lost_before_it_has_a_name_is_not_missed(run: Run) -> None:
+    lead = run.member(0)
+    lead.handle_event(Lost(3, 100.0))
+    lead.turn(time.monotonic())
+    run.until(lambda: read_json(str(run.folder / "0" / "peers.json"))["missing"] == ["gpu01", "gpu02"])
 
 
 def test_who_left_before_an_attempt_that_it_was_chosen_for_is_lost_to_it(run: Run) -> None:

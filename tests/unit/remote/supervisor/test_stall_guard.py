@@ -61,7 +61,7 @@ class Guarded(Run):
 
         control = Control(Secret(KEY, "run", index), self.selector, take, self.listeners[index])
         control.begin(self.addresses)
-        known = made["membership"] = Membership(control, list(self.names), lambda _: None, self.keeper(index))
+        known = made["membership"] = Membership(control, list(self.names), lambda *_: None, self.keeper(index))
         known.begin(1, range(3), limit=1e9)
         spool = Spool(str(self.folder / "runs" / "run1" / "1" / f"{index}-gpu{index:02}"))
         (self.folder / "runs" / "run1" / "1" / f"{index}-gpu{index:02}").mkdir(parents=True)

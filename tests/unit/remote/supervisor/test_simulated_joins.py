@@ -1,0 +1,76 @@
+"""Hosts that join an elastic run with relaunches, in virtual time: whatever happens meanwhile, it ends, as one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.simulated.joins import RunWithRoom, join_at_random
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clusterddp.remote.shared.run.plan import NodePlan
+    from tests.unit.simulated.faults import Faults
+
+SEEDS, SHARE = 80, 20
+
+
+def played(script: Callable[[Any, Faults], None], **given: Any) -> RunWithRoom:
+    """A run of three hosts, to its end."""
+    values = {"spares": 0, "elastic": True, "fewest": 3, "busy": 0.0, "work": 10.0, **given}
+    simulation = RunWithRoom(0, 3, script=script, **values)
+    simulation.run()
+    return simulation
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
+def test_whatever_happens_while_hosts_join_it_is_one_run_that_ends(first: int) -> None:
+    for seed in range(first, first + SHARE):
+        RunWithRoom(seed, script=join_at_random, elastic=True).run()
+
+
+@pytest.mark.parametrize(("joiners", "forked_after"), [(2, 0.0), (1, 20.0), (1, 0.0)])
+def test_who_joins_through_a_host_that_is_cut_off_makes_no_majority_there(joiners: int, forked_after: float) -> None:
+    def script(run: RunWithRoom, faults: Faults) -> None:
+        run.parted = True
+        run.touched.update((0, 3, 4))
+        others = ("10.0.0.1", "10.0.0.2")
+        blocked = {("10.0.0.0", other) for other in others} | {(other, "10.0.0.0") for other in others}
+        run.clock.at(5.0, lambda: faults._block(blocked, 60.0))
+
+        def join() -> None:
+            plan = run.invite()
+            for _ in range(joiners):
+                run.arrive(plan, forked_after)
+                plan = run.place_after(plan)
+
+        run.clock.at(13.0, join)  # the others have begun attempt 2 without the host that is cut off
+
+    simulation = played(script, fewest=1, work=40.0, relaunches=3)
+    assert {agent.host.first_plan.member for agent in simulation.agents if agent.attempt == 2} >= {1, 2}
+    assert simulation.judged.writer == "gpu01"
+
+
+@pytest.mark.parametrize(("invited", "arrives"), [(3, 5.5), (5.2, 7), (5.2, 9), (3, 12), (9, 12), (3, 15)])
+def test_a_run_ends_though_a_host_that_joins_was_invited_to_the_attempt_before(invited: float, arrives: float) -> None:
+    def script(run: RunWithRoom, faults: Faults) -> None:
+        plans: list[NodePlan] = []
+        run.clock.at(invited, lambda: plans.append(run.invite()))
+        run.clock.at(arrives, lambda: run.arrive(plans[0]))
+        faults.at(5.0, faults.agent_killed, run.hosts[1])
+
+    simulation = played(script)
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+    assert all(host.finished for host in simulation.hosts)
+
+
+@pytest.mark.parametrize("relaunches", [0, 3])
+def test_a_host_that_joins_and_is_lost_before_its_first_status_hinders_nothing(relaunches: int) -> None:
+    def script(run: RunWithRoom, faults: Faults) -> None:
+        run.clock.at(5.0, lambda: run.arrive(run.invite(), forked_after=60.0))
+        run.clock.at(11.0, lambda: faults.strike(run.hosts[3], faults.power_cut))
+
+    simulation = played(script, work=30.0, relaunches=relaunches)
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 1)
