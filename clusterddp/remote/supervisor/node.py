@@ -192,7 +192,7 @@ class Supervisor(NodeParts):
 
         Never raises: the loop would call this again, and start a second agent.
         """
-        order = self._first_order(self.conditions.ending_run)
+        order = self.spread(self._first_order(self.conditions.ending_run))
         if (self.children.forking() or self.relaunching.is_replicating(self)) and not order:
             return Phase.STARTING
         order = order or self.conditions.begin_and_check()
@@ -249,9 +249,8 @@ class Supervisor(NodeParts):
     def _clear(self) -> Phase:
         """End what the agent has left, and the store when no other node needs it; write the exit record."""
         self.cleanup = self.cleanup or AttemptCleanup(self)
-        if self.cleanup.is_ending_processes():
-            return Phase.CLEARING
-        if self.cleanup.store_needed(self._first_order(self.conditions.ending_run)):
+        order = self.spread(self._first_order(self.conditions.ending_run))
+        if self.cleanup.is_ending_processes() or self.cleanup.store_needed(order):
             return Phase.CLEARING
         self.children.kill_store()
         ended = record_end(self, self.cleanup.survivors or [], self._finish_output)
@@ -271,7 +270,7 @@ class Supervisor(NodeParts):
             lost = self.loop.guard("lost nodes", self.conditions.ending_attempt["lost nodes"])
             if lost:
                 self._handle_order(lost)
-        following = self.relaunching.step(self, self._first_order(self.conditions.ending_run))
+        following = self.relaunching.step(self, self.spread(self._first_order(self.conditions.ending_run)))
         if not isinstance(following, Attempt):
             return Phase.BETWEEN if not following else Phase.LEAVING if following.leaves else Phase.CONCLUDING
         self.work.do(self.children.close)
@@ -281,9 +280,9 @@ class Supervisor(NodeParts):
         return self._start()
 
     def _conclude(self) -> Phase:
-        """Wait until the verdict is known and recorded; a leader still passes on orders and finds lost nodes."""
+        """Wait until the verdict is known and recorded; a leader still finds lost nodes."""
         self.relaunching.refuse_as_leader(self)
-        order = self._first_order({"lost nodes": self.conditions.ending_attempt["lost nodes"]})
+        order = self.spread(self._first_order({"lost nodes": self.conditions.ending_attempt["lost nodes"]}))
         if order and self.control.leading and self.membership.order is None:
             self.membership.pass_on(order)
         orders = (order, self.shutdown.order, self.membership.order)

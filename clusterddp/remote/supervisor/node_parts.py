@@ -1,8 +1,8 @@
 """One node's supervisor as every phase of the run sees it: its plan and spool, and the objects that do its work."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
-from ..control.messages import AttemptDecision, Joined, NodeState, NodeStatus
+from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, NodeStatus
 from ..shared.processes.exit_codes import EXIT_STOPPED
 from .next_attempt import may_follow
 from .shutdown import Shutdown
@@ -38,6 +38,13 @@ class NodeParts:
         """Whether an elastic job has enough nodes without those that have failed."""
         failed = [status for status in self.membership.ended_statuses(self.plan.attempt).values() if status.code]
         return self.plan.settings.elastic and len(self.plan.members) - len(failed) >= self.plan.settings.min_nodes
+
+    def spread(self, order: Optional[EndOrder]) -> Optional[EndOrder]:
+        """Pass an order that ends the run on to the other nodes, once, whatever this node does; return the order."""
+        known = self.membership.order
+        if order and order.attempt is None and (known is None or known.attempt is not None):
+            self.membership.pass_on(order)
+        return order
 
     def stand_by(self, decision: AttemptDecision) -> None:
         """Become a spare, since an attempt begins without this node; it may lead the others all the same."""

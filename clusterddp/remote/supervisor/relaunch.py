@@ -81,7 +81,6 @@ class Relaunching:
             no_attempt = self._end(node, "its fence process is gone")
             return no_attempt and no_attempt._replace(leaves=bool(self.control.connected))
         if order:
-            self.membership.pass_on(order)
             return self._end(node, order.reason)
         if self.control.leading:
             reason = self._decide_as_leader(node, now)
