@@ -186,11 +186,16 @@ class Relaunching:
         return NoAttempt(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
 
     def _write_end(self, node: "NodeParts", reason: str) -> None:
-        """Record that the last attempt's exit is the run's; the file thread calls this."""
+        """Record that the last attempt's exit is the run's, and drop its secrets; the file thread calls this."""
+        self._make_final(node, reason)
+        node.spool.drop_secrets()
+
+    @staticmethod
+    def _make_final(node: "NodeParts", reason: str) -> None:
+        """Record that no attempt, or which one, follows the node's last one."""
         if node.plan.standby and not node.spool.exit_record():
             node.spool.write_exit(RunState.SUCCEEDED, 0, "it was not needed", agent_exit=None, survivors=[])
             return
-        node.spool.drop_secrets()
         node.spool.make_exit_final(reason)
 
     def _begin(self, node: "NodeParts", decision: AttemptDecision) -> Optional[Attempt]:
@@ -202,6 +207,7 @@ class Relaunching:
         if made is None:
             return None
         self.preparing = None
+        self.work.do(node.spool.drop_secrets)
         self._reset_times()
         self._begin_replicating(node, decision, made.value)
         return made.value
@@ -264,7 +270,11 @@ class Relaunching:
         )
 
     def _make_attempt(self, node: "NodeParts", decision: AttemptDecision) -> Attempt:
-        """Make this node's spool of the next attempt, locked from the start; the file thread calls this."""
+        """Make this node's spool of the next attempt, locked from the start; the file thread calls this.
+
+        What a full disk interrupts is begun again, so secrets and fork server stay with the last attempt until all else
+        is done.
+        """
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
         spool = old.in_attempt(decision.attempt, plan.node)
@@ -280,14 +290,15 @@ class Relaunching:
         except FileNotFoundError:
             pass  # there are none
         write_worker(spool, plan.python)
-        if os.path.exists(old.path(FORK_SOCKET)):  # the fork server outlives attempts: shims look for it in this spool
-            os.rename(old.path(FORK_SOCKET), spool.path(FORK_SOCKET))
         ready = (node.inbox.ready or Ready())._replace(store=decision.port)
         spool.write_committed(ready)
         order = old.stop_order()
         if order:
             spool.write_stop_order(order.reason, order.grace)
-        self._write_end(node, "attempt %d" % decision.attempt)
-        old.release_lock()
+        self._make_final(node, "attempt %d" % decision.attempt)
         environment = dict(node.children.environment, **spool_environment(spool.folder, plan))
-        return Attempt(spool, environment, self.store if plan.store else None, node.context, ready)
+        attempt = Attempt(spool, environment, self.store if plan.store else None, node.context, ready)
+        if os.path.exists(old.path(FORK_SOCKET)):  # the fork server outlives attempts: shims look for it in this spool
+            os.rename(old.path(FORK_SOCKET), spool.path(FORK_SOCKET))
+        old.release_lock()
+        return attempt

@@ -1,0 +1,77 @@
+"""A node's spool of the next attempt: made anew, with all that it needs, where a full disk interrupted it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusterddp.hosts.zipapp import bundle
+from clusterddp.remote.control.messages import AttemptDecision
+from clusterddp.remote.shared.run.plan import FORK_SOCKET
+from clusterddp.remote.spool.creation import create_spool
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.spool.quoted import keep_secrets
+from clusterddp.remote.supervisor import relaunch
+from clusterddp.remote.supervisor.relaunch import Relaunching
+from tests.unit.plan_made import PLAN, changed
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Spool:
+    """The spool of an attempt that has failed, with secrets and a fork server's socket."""
+    plan = changed(PLAN, relaunch=3, store=None)
+    spool = Spool.of(str(tmp_path / "state"), plan.run, 1, plan.node)
+    (tmp_path / "state").mkdir(0o700)
+    code = tmp_path / "remote.pyz"
+    code.write_bytes(bundle().code)
+    with code.open("rb") as file:
+        assert create_spool(spool, plan, file.fileno())
+    spool.take_lock()
+    spool.write_control_key(b"key")
+    keep_secrets(spool.folder, b'{"TOKEN": "verysecret"}')
+    Path(spool.path(FORK_SOCKET)).touch()
+    spool.write_exit("failed", 1, "x", agent_exit=1, survivors=[], pending=True)
+    return spool
+
+
+def test_what_a_full_disk_interrupted_is_made_anew_with_secrets_and_fork_server(
+    old: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_final, full = Spool.make_exit_final, [True]
+
+    def fail_once(spool: Spool, reason: str) -> None:
+        if full and full.pop():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make_final(spool, reason)
+
+    monkeypatch.setattr(Spool, "make_exit_final", fail_once)
+    monkeypatch.setattr(relaunch, "Attempt", lambda spool, *_: SimpleNamespace(spool=spool, plan=spool.plan()))
+    children = SimpleNamespace(environment={})
+    node: Any = SimpleNamespace(
+        spool=old, plan=old.plan(), inbox=SimpleNamespace(ready=None), children=children, context=None
+    )
+    given: list[Any] = [SimpleNamespace(), SimpleNamespace(), SimpleNamespace(), None]
+    asked: list[Any] = []
+    one = Relaunching(*given)
+
+    def ask(_: str, work: Any) -> Any:
+        return SimpleNamespace(value=work())
+
+    one.work = SimpleNamespace(ask=ask, do=asked.append)  # type: ignore[assignment]
+    decision = AttemptDecision(2, (0,), 0, 29500)
+    with pytest.raises(OSError, match="No space left"):
+        one._begin(node, decision)
+    attempt = one._begin(node, decision)  # there is room again
+    assert attempt
+    assert attempt.spool.secrets() == {"TOKEN": "verysecret"}
+    assert attempt.spool.control_key() == b"key"
+    assert Path(attempt.spool.path(FORK_SOCKET)).exists()
+    for work in asked:
+        work()
+    assert old.secrets() == {}
+    assert [record.final for record in [old.exit_record()] if record] == ["attempt 2"]
