@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Optional
 
 from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, NodeStatus
 from ..shared.processes.exit_codes import EXIT_STOPPED
+from ..system.clock import boot_clock
 from .next_attempt import may_follow
 from .shutdown import Shutdown
 
@@ -35,9 +36,8 @@ class NodeParts:
     conditions: "StopConditions"
 
     def job_continues(self) -> bool:
-        """Whether an elastic job has enough nodes without those that have failed."""
-        failed = [status for status in self.membership.ended_statuses(self.plan.attempt).values() if status.code]
-        return self.plan.settings.elastic and len(self.plan.members) - len(failed) >= self.plan.settings.min_nodes
+        """Whether an elastic job has enough nodes without those that are lost or have failed."""
+        return self.conditions.continues_without(self.membership.lost(boot_clock(), self.conditions.limits.fenced))
 
     def spread(self, order: Optional[EndOrder]) -> Optional[EndOrder]:
         """Pass an order that ends the run on to the other nodes, once, whatever this node does; return the order."""

@@ -4,7 +4,7 @@ Each is a method that returns an order to end the run or the attempt, or None.
 """
 
 import time
-from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, FrozenSet, Iterable, NamedTuple, Optional, Sequence
 
 from ..control.leader import Control
 from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
@@ -183,10 +183,16 @@ class StopConditions:
         """The names of those lost nodes without which this attempt cannot go on; empty if it can."""
         members = self.plan.members
         ours = [member for member in lost if member in members]
-        few = len(members) - len(ours) < self.plan.settings.min_nodes
-        if ours and (few or not self.plan.settings.elastic or self.plan.store_member in ours):
+        if ours and (not self.continues_without(ours) or self.plan.store_member in ours):
             return ", ".join(self.membership.names[member] for member in ours)
         return ""
+
+    def continues_without(self, lost: Iterable[int]) -> bool:
+        """Whether an elastic job has enough nodes without those that are lost or have failed."""
+        ended = self.membership.ended_statuses(self.plan.attempt)
+        failed = {member for member, status in ended.items() if status.code}
+        left = set(self.plan.members).difference(failed, lost)
+        return self.plan.settings.elastic and len(left) >= self.plan.settings.min_nodes
 
     def outlived(self) -> bool:
         """Whether this host joined the run later, and all others have left since, with the verdict recorded there."""

@@ -89,6 +89,28 @@ def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begi
 
 
 @pytest.mark.parametrize(
+    ("failed", "lost", "reason"),
+    [
+        (None, [1], ""),
+        (2, [], ""),
+        (2, [2], ""),  # the same node
+        (2, [1], "gpu01 was lost"),
+        (None, [1, 2], "gpu01, gpu02 were lost"),
+    ],
+)
+def test_an_elastic_job_ends_when_fewer_than_min_are_left_by_nodes_that_are_lost_or_have_failed(
+    failed: int | None, lost: list[int], reason: str
+) -> None:
+    one = conditions(None, member=0)
+    one.control = SimpleNamespace(leading=False, settled=True)  # type: ignore[assignment]
+    ended = {} if failed is None else {failed: NodeStatus(NodeState.ENDED, 1, 1)}
+    vars(one.membership).update(ended=set(), ended_statuses=lambda _: ended, lost=lambda _now, _limit: lost)
+    order = one.ending_attempt["lost nodes"]()
+    assert (order.reason if order else "") == reason
+    assert one.continues_without(lost) == (not reason)
+
+
+@pytest.mark.parametrize(
     ("may_decide", "changes", "fenced"),
     [
         (True, {}, {2}),
