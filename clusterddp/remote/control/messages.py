@@ -52,7 +52,8 @@ from .message_fields import (
 class NodeState(enum.Enum):
     """The state of a node's part in an attempt, as the node reports it."""
 
-    RUNNING = "running"  # its agent was started, or starts when the replicated paths have arrived
+    REPLICATING = "replicating"  # its agent starts when the replicated paths have arrived
+    RUNNING = "running"  # its agent was started
     ENDING = "ending"  # its agent has ended, its other processes are being ended
     ENDED = "ended"  # no process of the attempt runs there any more
     STANDBY = "standby"  # it takes no part, but may in a later attempt

@@ -91,8 +91,7 @@ class Supervisor(NodeParts):
         self.stop: Optional[EndOrder] = None  # an order of run control that ends the run, to be recorded
         umask = os.umask(0o077)  # read once: in a later attempt it would be our own
         files = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # A leader has a connection to every node of the run.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # a leader is connected to every node
         self.context = AttemptContext(umask, files, self.work)
         self.spool, self.plan = spool, plan
         self.stall_guard = self._make_stall_guard(plan.settings.stall) if plan.settings.stall else None
@@ -192,8 +191,10 @@ class Supervisor(NodeParts):
 
         Never raises: the loop would call this again, and start a second agent.
         """
-        order = self.spread(self._first_order(self.conditions.ending_run))
-        if (self.children.forking() or self.relaunching.is_replicating(self)) and not order:
+        replicates = self.relaunching.is_replicating(self)  # to its end: an attempt that follows needs the paths too
+        of_attempt = None if replicates else self.shutdown.attempt_order
+        order = self.spread(self._first_order(self.conditions.ending_run)) or of_attempt
+        if (replicates or self.children.forking()) and not order:
             return Phase.STARTING
         order = order or self.conditions.begin_and_check()
         if order:

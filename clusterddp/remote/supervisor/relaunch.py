@@ -164,11 +164,16 @@ class Relaunching:
         return decide(node.plan, self.membership.statuses, available, lost)
 
     def _limit_wait(self, node: "NodeParts", now: float, lost: Set[int]) -> None:
-        """Decide that no attempt follows when a connected node outlives its order by grace + ``END_TIMEOUT``."""
-        order = node.shutdown.order or node.shutdown.attempt_order
+        """Decide that no attempt follows when a connected node outlives its order by grace + ``END_TIMEOUT``.
+
+        The time counts from when the last one has the replicated paths, as long as it stays in contact.
+        """
+        order, statuses = node.shutdown.order or node.shutdown.attempt_order, self.membership.statuses
+        awaited = [statuses[member] for member in set(node.plan.members) - lost if member in statuses]
+        if any(status.state is NodeState.REPLICATING for status in awaited):
+            self.waiting_since = now
         if order is None or now - (self.waiting_since or now) <= order.grace + END_TIMEOUT:
             return
-        statuses = self.membership.statuses
         done = {
             p
             for p, status in statuses.items()
@@ -246,7 +251,7 @@ class Relaunching:
         """Fetch, once all nodes that have the paths have published their port, or the time for that is over."""
         if self.replicating_since is None:
             self.replicating_since = time.monotonic()
-            node.publish(NodeState.RUNNING)
+            node.publish(NodeState.REPLICATING)
         statuses = {member: self.membership.statuses.get(member) for member in self.replica_members}
         known = {
             member: status for member, status in statuses.items() if status and status.attempt >= node.plan.attempt

@@ -12,9 +12,7 @@ class Shutdown:
 
     def __init__(self) -> None:
         self.order: Optional[EndOrder] = None  # the first one, whose reason is recorded; None: the node works on
-        self.attempt_order: Optional[EndOrder] = (
-            None  # run control's for this attempt; not carried out where no agent runs
-        )
+        self.attempt_order: Optional[EndOrder] = None  # run control's for this attempt; once its part has ended, unused
         self.kill_at = NEVER  # monotonic time at which the processes left get SIGKILL
         self._newest: Optional[EndOrder] = None
 

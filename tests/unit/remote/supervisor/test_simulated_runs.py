@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
+from clusterddp.remote.supervisor import relaunch
 from clusterddp.remote.supervisor.node import Phase
 from clusterddp.remote.supervisor.relaunch import ALONE_TIMEOUT
 from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH
@@ -17,6 +19,7 @@ from tests.unit.simulated.run import Simulation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clusterddp.remote.shared.run.plan import NodePlan
     from tests.unit.simulated.faults import Faults
     from tests.unit.simulated.host import Host
     from tests.unit.simulated.parts import Agent
@@ -250,6 +253,55 @@ def test_a_leader_whose_connections_are_reset_as_the_run_ends_gives_all_one_verd
         simulation = Simulation(seed, 9, script=script, spares=0)
         simulation.run()
         assert len({one.writer for host in simulation.hosts for one in host.verdicts}) == 1, seed
+
+
+class Carrying(Simulation):
+    """A run whose spare gets the paths to carry only after minutes."""
+
+    arrived = 420.0  # seconds from the start of the run until they are there
+
+    def plans(self, count: int) -> list[NodePlan]:
+        plans = super().plans(count)
+        return [plan._replace(host_settings=plan.host_settings._replace(carry=("ckpt/last",))) for plan in plans]
+
+    def run(self) -> None:
+        clock, fetched = self.clock, self.arrived
+
+        class Fetcher:
+            done = property(lambda _: clock.now >= fetched)
+
+            def __init__(self, *_: object) -> None: ...
+
+        server = SimpleNamespace(port=29499, close=lambda: None)
+        with (
+            mock.patch.object(relaunch, "ReplicaFetcher", Fetcher),
+            mock.patch.object(relaunch, "ReplicaServer", return_value=server),
+        ):
+            super().run()
+
+
+def test_an_attempt_that_ends_while_paths_are_carried_to_a_spare_is_followed_by_one_with_that_spare() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(5.0, faults.power_cut, simulation.hosts[1])
+        faults.at(60.0, faults.agent_killed, simulation.hosts[2])
+
+    simulation = Carrying(0, 4, script=script, spares=1, elastic=False, busy=0.0, work=20.0, relaunches=5)
+    simulation.run()
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 3)
+    begun = {agent.attempt: agent.began for agent in simulation.agents if agent.host is simulation.hosts[3]}
+    assert begun.keys() == {3}
+    assert simulation.arrived < begun[3] < simulation.arrived + 10
+
+
+def test_a_stop_ends_a_run_at_once_though_paths_are_carried_to_a_spare() -> None:
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(5.0, faults.power_cut, simulation.hosts[1])
+        simulation.clock.at(60.0, lambda: simulation.stop(simulation.hosts[0]))
+
+    simulation = Carrying(0, 4, script=script, spares=1, elastic=False, busy=0.0, work=90.0, relaunches=5)
+    simulation.run()
+    assert (simulation.judged.state, simulation.judged.attempt) == ("stopped", 2)
+    assert simulation.clock.now < 90
 
 
 def last_children(simulation: Simulation, **instead: Any) -> None:
