@@ -73,7 +73,8 @@ class Authentication:
                 try:
                     next_methods = transport.auth_publickey(self.target.user, key)
                 except paramiko.BadAuthenticationType as error:
-                    return self._ask_user(transport, error.allowed_types, failed)
+                    allowed = error.allowed_types
+                    return self._ask_user(transport, allowed, failed, f"takes no keys, only {', '.join(allowed)}")
                 except paramiko.SSHException as error:
                     if failed.prompted and not transport.is_active():
                         raise self._hangup_error(failed.prompted) from error
@@ -83,7 +84,10 @@ class Authentication:
                     if not transport.is_active():
                         raise self._login_error(failed, "too many keys were offered") from None
                     continue
-                return self._ask_user(transport, next_methods, failed) if next_methods else []
+                if not next_methods:
+                    return []
+                told = f"took {name}, and also asks for {', '.join(next_methods)}"
+                return self._ask_user(transport, next_methods, failed, told)
         return self._ask_user(transport, ["keyboard-interactive", "password"], failed)
 
     def _offered_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Iterator[tuple[str, paramiko.PKey]]:
@@ -137,13 +141,16 @@ class Authentication:
             del agent_keys[key.asbytes()]
         yield str(path), key
 
-    def _ask_user(self, transport: paramiko.Transport, allowed: Sequence[str], failed: _FailedKeys) -> list[str]:
-        """Log in with a second factor or a password, if there is a user to ask."""
+    def _ask_user(
+        self, transport: paramiko.Transport, allowed: Sequence[str], failed: _FailedKeys, told: str = ""
+    ) -> list[str]:
+        """Log in with a second factor or a password, if there is a user to ask.
+
+        ``told`` says what the host made of a key that it did not refuse.
+        """
         ask, user = self.credentials.ask, self.target.user
         if ask is None:
-            raise self._login_error(
-                failed, f"it also asks for {', '.join(allowed)}" if "password" not in allowed else ""
-            )
+            raise self._answer_error(told) if told else self._login_error(failed)
         try:
             with PROMPT_LOCK:
                 if "keyboard-interactive" in allowed:
@@ -156,7 +163,7 @@ class Authentication:
                     )
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.endpoint}: "))
         except paramiko.SSHException as error:
-            raise self._login_error(failed, "") from error
+            raise (self._answer_error(told) if told else self._login_error(failed)) from error
 
     def _hangup_error(self, key: Path) -> DroppedError:
         return DroppedError(
@@ -165,7 +172,15 @@ class Authentication:
             remedy=unlock_remedy(key),
         )
 
-    def _login_error(self, failed: _FailedKeys, more: str) -> AuthenticationError:
+    def _answer_error(self, told: str) -> AuthenticationError:
+        """Build the error for a host that no key alone logs in to, and that got no answer it takes."""
+        target = self.target
+        asked = "; what was typed did not log in" if self.credentials.ask else ""
+        by = "type it again" if self.credentials.ask else "run this at a terminal, where you are asked"
+        message = f"{target.user}@{target.endpoint} {told}{asked}"
+        return AuthenticationError(target.name, message, remedy=f"{by}; or have the host let you in by a key alone")
+
+    def _login_error(self, failed: _FailedKeys, more: str = "") -> AuthenticationError:
         """Build the error for a failed login; the same for all hosts with one locked key, so that it is shown once."""
         target = self.target
         login = f"{target.user}@{target.endpoint}"

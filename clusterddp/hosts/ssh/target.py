@@ -80,8 +80,8 @@ def unlock_remedy(key: Path) -> str:
 def login_remedy(target: Target, *, keys: bool) -> str:
     """A remedy for a refused login: set another user, or the command that installs our key on the host.
 
-    A host does not say whether the user or the key is wrong. Without ``keys`` (there is none to offer) the command that
-    makes one comes first.
+    A host does not say whether the user or the key is wrong. Without ``keys`` (there is none to offer), or where the
+    key's file does not exist, the command that makes one comes first.
     """
     # An ssh configuration with an IdentityFile has ssh offer no default key: the new key must have that file's name.
     absent = None if keys else target.absent_key
@@ -91,7 +91,7 @@ def login_remedy(target: Target, *, keys: bool) -> str:
     port = f" -p {target.port}" if target.port != 22 else ""
     copy = f"ssh-copy-id{identity}{port} {target.user}@{target.host}"
     user = f"if your user there is not {target.user}, set ansible_user"
-    if keys and (file is None or file.exists()):
+    if file.exists() if file else keys:  # ssh-keygen would overwrite it
         return f"{user}; else `{copy}` has it take the key"
     return f"{user}; `ssh-keygen -t ed25519{f' -f {named}' if file else ''}` makes a key, then `{copy}`"
 

@@ -43,10 +43,16 @@ class Asking(paramiko.ServerInterface):
     def __init__(self, prompts: list[str]) -> None:
         self.prompts = prompts
         self.answers: list[str] = []
+        self.allowed = "keyboard-interactive"
+        self.key_taken = False
 
     def get_allowed_auths(self, username: str) -> str:
         del username
-        return "keyboard-interactive"
+        return self.allowed
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        del username, key
+        return paramiko.AUTH_PARTIALLY_SUCCESSFUL if self.key_taken else paramiko.AUTH_FAILED  # type: ignore[attr-defined,no-any-return]
 
     def check_auth_interactive(self, username: str, submethods: str) -> InteractiveQuery:
         del username, submethods
@@ -128,3 +134,38 @@ def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
             client.close()
             server.close()
             thread.join()
+
+
+@pytest.mark.parametrize("answer", [None, "wrong"])
+@pytest.mark.parametrize("allowed", ["password", "keyboard-interactive,password"])
+@pytest.mark.parametrize(
+    ("key_taken", "told"), [(False, "takes no keys, only {allowed}"), (True, "took {key}, and also asks for {allowed}")]
+)
+def test_a_host_that_wants_more_than_a_key_is_not_told_as_one_that_got_none(
+    tmp_path: Path,
+    allowed: str,
+    answer: str | None,
+    key_taken: bool,  # noqa: FBT001
+    told: str,
+) -> None:
+    file = tmp_path / "id_ecdsa"
+    paramiko.ECDSAKey.generate().write_private_key_file(str(file))
+    ours, theirs = socket.socketpair()
+    server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    interface = Asking([])
+    interface.allowed, interface.key_taken = allowed, key_taken
+    interface.check_auth_interactive = lambda *_: paramiko.AUTH_FAILED  # type: ignore[method-assign,attr-defined]
+    credentials = Credentials(None if answer is None else lambda _: answer)
+    try:
+        server.start_server(threading.Event(), interface)
+        client.start_client(timeout=30)
+        with pytest.raises(AuthenticationError) as error:
+            Authentication(target=replace(TARGET, key_files=(file,)), credentials=credentials).authenticate(client)
+    finally:
+        client.close()
+        server.close()
+    what, _, remedy = str(error.value).partition("; ")
+    assert told.format(key=file, allowed=allowed.replace(",", ", ")) in what
+    assert ("what was typed did not log in" if answer else "run this at a terminal, where you are asked") in remedy
+    assert "ssh-keygen" not in remedy

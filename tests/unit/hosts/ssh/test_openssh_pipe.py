@@ -69,6 +69,7 @@ def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: st
     ("files", "keys", "remedy"),
     [
         (["id"], True, "else `ssh-copy-id -i {0}/id -p 2222 me@10.0.0.1` has it take the key"),
+        (["id"], False, "else `ssh-copy-id -i {0}/id -p 2222 me@10.0.0.1` has it take the key"),
         ([], True, "else `ssh-copy-id -p 2222 me@10.0.0.1` has it take the key"),
         ([], False, "`ssh-keygen -t ed25519` makes a key, then `ssh-copy-id -p 2222 me@10.0.0.1`"),
         (
