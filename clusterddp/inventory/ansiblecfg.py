@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import configparser
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clusterddp.project.user_folders import user_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Section and name of a setting → the inventory variable with the same effect.
 _EQUIVALENTS = {
@@ -40,5 +45,5 @@ def ansible_cfg_notices() -> list[str]:
 def _config_path() -> Path | None:
     """The ansible.cfg that Ansible would use, in its order of search."""
     candidates = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
-    paths = [Path(candidate).expanduser() for candidate in candidates if candidate]
+    paths = [user_path(candidate) for candidate in candidates if candidate]
     return next((path for path in paths if path.is_file()), None)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
+from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,7 +109,7 @@ def _on_path(name: str, environ: Mapping[str, str]) -> str | None:
 
 def _executable(text: str, where: str, folder: Path, environ: Mapping[str, str]) -> str:
     """The file that a program's name or path means; ``UsageError`` if there is none."""
-    path = _on_path(text, environ) if os.sep not in text else str(folder / Path(text).expanduser())
+    path = _on_path(text, environ) if os.sep not in text else str(folder / user_path(text))
     if not path or not os.path.isfile(path) or not os.access(path, os.X_OK):  # noqa: PTH113 - Path's raises
         raise UsageError(f"{where}: {text} is no program", remedy="give the path of a Python that has torch")
     return os.path.abspath(path)  # noqa: PTH100 - links are kept: the venv is the link's folder

@@ -21,6 +21,11 @@ _IS_A_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _ROOT = 0
 
 
+def user_path(text: str) -> Path:
+    """Return a path as a user wrote it, with ``~`` expanded; with the name of an unknown user it stays as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for an unknown user
+
+
 def make_private(folder: Path) -> None:
     """Make a folder and missing parents, all 0700: ``Path.mkdir`` leaves the mode of parents to the umask."""
     if not folder.is_dir():

@@ -11,6 +11,7 @@ from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
 from clusterddp.inventory.ssh_config import is_ssh_config, unconverted_keywords
+from clusterddp.project.user_folders import user_path
 
 _SSH_CONFIG = Path("~/.ssh/config")
 _SYSTEM_SSH_CONFIG = Path("/etc/ssh/ssh_config")
@@ -45,8 +46,8 @@ def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
             remedy = "give host names, a host file, or an ssh_config: `clusterddp init gpu01,gpu02`"
             raise InventoryError("there is no ~/.ssh/config to take hosts from", remedy=remedy)
         origin = str(_SSH_CONFIG)
-    path = Path(origin).expanduser()
-    if not path.is_file():
+    path = user_path(origin)
+    if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where a host list is longer than a name may be
         if "/" in origin:
             raise InventoryError("there is no such file", where=origin, remedy="give a file, or hosts as a,b,c")
         return hosts_of_list(origin), "a host list"

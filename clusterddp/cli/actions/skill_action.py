@@ -10,6 +10,7 @@ import click
 from clusterddp.cli.output import say
 from clusterddp.errors import UsageError
 from clusterddp.project import project_folder
+from clusterddp.project.user_folders import user_path
 
 _PACKAGE = Path(__file__).parents[2]
 # A wheel has it inside the package, a source tree at the top.
@@ -25,7 +26,7 @@ def act(folder: Path | None) -> int:
     if folder is None:
         click.echo(text, nl=False)
         return 0
-    path = folder.expanduser() / "clusterddp" / "SKILL.md"
+    path = user_path(str(folder)) / "clusterddp" / "SKILL.md"
     existing, new = _existing(path), _marked(text)
     if existing == new:
         say(f"{path} is up to date")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import UsageError
 from clusterddp.hosts.ssh.known_hosts import matches_pattern
 from clusterddp.inventory.ssh_config import SSH_CONFIG_LINE
+from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -201,7 +202,7 @@ def _files(config_file: str) -> list[tuple[Path, Path]]:
     """The configuration files, each with the folder that its includes are relative to; ``config_file``: of ``-F``."""
     folder = user_home() / ".ssh"
     if config_file:
-        return [(Path(config_file).expanduser(), folder)]
+        return [(user_path(config_file), folder)]
     return [(folder / "config", folder), (SYSTEM_CONFIG, SYSTEM_CONFIG.parent)]
 
 

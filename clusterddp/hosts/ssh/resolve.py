@@ -13,6 +13,7 @@ from clusterddp.hosts.ssh import target as targets
 from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
 from clusterddp.inventory.ssh_arguments import SshArgs, expand_tokens, parse_ssh_args
+from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -131,9 +132,7 @@ class Resolver:
         targets.refuse_unsafe(host, "address", origin.name, origin.where)
         targets.refuse_unsafe(user, "user", origin.name, origin.where)
         values = targets.tokens(host=host, port=port, user=user, original=address)
-        named = [
-            targets.user_path(expand_tokens(text, values)) for text in found.get("identityfile", ()) if text != "none"
-        ]
+        named = [user_path(expand_tokens(text, values)) for text in found.get("identityfile", ()) if text != "none"]
         keys, given = self._key_files(origin, named, lambda text: expand_tokens(text, values))
         behind = origin.behind
         return Target(
@@ -192,7 +191,7 @@ class Resolver:
         self, origin: _Origin, named: Sequence[Path], expand: Callable[[str], str]
     ) -> tuple[tuple[Path, ...], int]:
         """Return the key files to offer, and how many of them (the first) the user named."""
-        given = [targets.user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
+        given = [user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
         if origin.identity is not None:
             given.insert(0, origin.identity.expanduser())
         for path in given:

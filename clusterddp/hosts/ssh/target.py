@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.hosts.ssh.config import user_home
+from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,11 +118,6 @@ def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
 def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
     """The values of the tokens in ssh settings, by their letter."""
     return {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
-
-
-def user_path(text: str) -> Path:
-    """A path as a user wrote it, with ``~`` expanded."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for an unknown user
 
 
 def split_paths(values: Iterable[str]) -> tuple[Path, ...]:

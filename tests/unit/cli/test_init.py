@@ -98,6 +98,18 @@ def test_a_host_list_and_an_ssh_config_become_inventories() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_a_host_list_may_be_longer_than_the_name_of_a_file() -> None:
+    names = [f"gpu{number:03}" for number in range(60)]
+    assert made(",".join(names)) == plain(*names)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_below_an_unknown_users_home_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = "~nobody-here/hosts: there is no such file; give a file, or hosts as a,b,c"
+    assert said(capsys, "init", "~nobody-here/hosts") == (2, [wrong])
+
+
+@pytest.mark.usefixtures("folder")
 def test_an_allocation_is_taken_before_the_ssh_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
     assert made() == plain("node1", "node2")

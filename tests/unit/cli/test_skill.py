@@ -80,6 +80,11 @@ def test_a_home_is_understood(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert (folder / "home/.agents/skills/clusterddp/SKILL.md").is_file()
 
 
+def test_the_home_of_an_unknown_user_is_a_folders_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "skill", "--install", "~nobody-here/skills")[0] == 0
+    assert (folder / "~nobody-here/skills/clusterddp/SKILL.md").is_file()
+
+
 def test_another_versions_file_is_replaced_and_an_edited_one_is_not(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,3 +41,8 @@ def test_the_file_of_the_environment_stands_before_the_folders(tmp_path: Path, m
 def test_a_broken_file_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "ansible.cfg").write_text("no section\n")
     assert ansible_cfg_notices() == ["ansible.cfg: cannot be parsed; clusterddp does not read it anyway"]
+
+
+def test_a_file_below_an_unknown_users_home_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_CONFIG", "~nobody-here/ansible.cfg")
+    assert ansible_cfg_notices() == []

@@ -156,7 +156,7 @@ def test_what_the_variable_names_is_taken_as_it_is(
     assert find_python(tmp_path, None, {**environ, "CLUSTERDDP_PYTHON": "python"}).path == str(pythons["path"])
 
 
-@pytest.mark.parametrize("text", ["gone", "./gone", "/", "/etc/passwd"])
+@pytest.mark.parametrize("text", ["gone", "./gone", "~nobody-here/python", "/", "/etc/passwd"])
 def test_a_variable_that_names_no_program_is_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=f"CLUSTERDDP_PYTHON: {text} is no program"):
         find_python(tmp_path, None, {"CLUSTERDDP_PYTHON": text, "PATH": "/usr/bin"})
