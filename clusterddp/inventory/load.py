@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory.trusted import InventorySource
     from clusterddp.project.consent import Writers
 
-_YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json", ""})
+YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json", ""})
 _ANSIBLE_SUFFIXES = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
 _INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
 _INI_WORD = re.compile(r"[\w.:@[\]-]+|\w+=\S+")
@@ -131,7 +131,7 @@ def _refuse_other_kinds(source: InventorySource) -> None:
         raise InventoryError("is no file", where=str(path), remedy="give the inventory's file")
     if source.data.startswith(b"#!"):
         raise _conversion_error(path, "an executable inventory")
-    if path.suffix not in _YAML_SUFFIXES:
+    if path.suffix not in YAML_SUFFIXES:
         if _is_ini(source) and path.suffix != ".md":
             raise _conversion_error(path, "an INI inventory")
         if path.suffix in _ANSIBLE_SUFFIXES:

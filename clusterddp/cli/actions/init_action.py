@@ -7,8 +7,10 @@ import shlex
 import sys
 from pathlib import Path
 
+from clusterddp.cli.option_checks import check_writable
 from clusterddp.cli.output import say
 from clusterddp.errors import InventoryError, UsageError
+from clusterddp.inventory.load import YAML_SUFFIXES
 from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
 from clusterddp.inventory.ssh_config import is_ssh_config, unconverted_keywords
 from clusterddp.project.user_folders import user_path
@@ -21,8 +23,8 @@ _SLURM_VARIABLES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 def act(origin: str | None, output: str) -> int:
     """Write the inventory; return the exit code."""
     path = Path(output)
-    if output != "-" and path.exists():
-        raise UsageError(f"{output} is there already", remedy="name another: --output FILE")
+    if output != "-":
+        _check_output(path)
     hosts, where = _read_hosts(origin)
     try:
         text = inventory_text(hosts, origin=where, name=output if output != "-" else "inventory.yaml")
@@ -34,6 +36,15 @@ def act(origin: str | None, output: str) -> int:
     path.write_text(text, encoding="utf-8")
     say(f"wrote {output} from {where}; look at it, then `clusterddp up {shlex.quote(output)}`")
     return 0
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a file that is there, that cannot be written, or that `up` would not take; raises UsageError."""
+    if path.exists():
+        raise UsageError(f"{path} is there already", remedy="name another: --output FILE")
+    if path.suffix not in YAML_SUFFIXES:
+        raise UsageError(f"{path}: {path.suffix} is no suffix of YAML", remedy=f"name it {path.with_suffix('.yaml')}")
+    check_writable(str(path))
 
 
 def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
@@ -52,13 +63,22 @@ def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
             raise InventoryError("there is no such file", where=origin, remedy="give a file, or hosts as a,b,c")
         return hosts_of_list(origin), "a host list"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         in_effect = path.resolve() in {_SSH_CONFIG.expanduser().resolve(), _SYSTEM_SSH_CONFIG.resolve()}
+        _say_what_is_left_out(text, origin, in_effect=in_effect)
         hosts = hosts_of(text, in_effect=in_effect)
     except UnicodeDecodeError:
         raise InventoryError("is no text", where=origin, remedy="give a host file") from None
     except InventoryError as error:
         raise InventoryError(error.message, where=origin, remedy=error.remedy) from None
-    if dropped := [] if in_effect or not is_ssh_config(text) else unconverted_keywords(text):
-        say(f"{origin}: {', '.join(dropped)} not kept; write what the hosts need into ansible_ssh_common_args")
     return hosts, origin
+
+
+def _say_what_is_left_out(text: str, origin: str, *, in_effect: bool) -> None:
+    """Print what the inventory of an ssh_config will not have; ``in_effect``: ssh reads the file anyway."""
+    left_out = unconverted_keywords(text) if in_effect or is_ssh_config(text) else []
+    dropped = [keyword for keyword in left_out if keyword.lower() != "include"]
+    if len(dropped) < len(left_out):
+        say(f"{origin}: the files of its Include are not read; hosts that stand there are left out")
+    if dropped and not in_effect:
+        say(f"{origin}: {', '.join(dropped)} not kept; write what the hosts need into ansible_ssh_common_args")

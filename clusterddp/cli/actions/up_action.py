@@ -167,8 +167,12 @@ def _convert_foreign(path: Path, project: Project) -> Path:
         load(path)
     except ForeignInventory:
         # Ansible runs what is executable in a folder, so a project's own is never meant.
-        if (path.is_dir() and path.resolve() in {project.root, *project.root.parents}) or _is_plain_script(path):
-            raise
+        if path.is_dir() and path.resolve() in {project.root, *project.root.parents}:
+            message = "is a folder, not an inventory file, and the project lies in it, so Ansible does not read it"
+            raise InventoryError(message, where=str(path), remedy="give the inventory's file") from None
+        if _is_plain_script(path):
+            message = "is a script that is not executable"
+            raise InventoryError(message, where=str(path), remedy="chmod u+x it, if you trust it") from None
         if notice := config_notice(path):
             say(notice)
         converted_path = project.write(*convert(path))  # mode 0600: it may contain decrypted secrets

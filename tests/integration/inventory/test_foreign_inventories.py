@@ -59,7 +59,10 @@ def test_an_ini_inventory_is_converted_by_up_and_remembered(lab: Lab, user: User
 def test_a_script_is_run_once_and_a_folder_and_a_vault_are_read(lab: Lab, user: User) -> None:
     script = user.write("dynamic.py", "#!/bin/sh\necho ran >>ran\ncat <<'END'\n" + as_json(lab) + "\nEND\n")
     refused = user.run("up", "dynamic.py")
-    assert (refused.code, "is an executable inventory" in refused.err) == (2, True)
+    assert (
+        refused.code,
+        "dynamic.py: is a script that is not executable" in refused.err,
+    ) == (2, True)
     script.chmod(0o755)
     assert user.run("up", "./dynamic.py").code == 0
     ran = (user.folder / "ran").read_text()

@@ -188,6 +188,41 @@ def test_a_value_of_an_ssh_config_that_cannot_be_used_is_said(
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("text", ["Host gpu01\n User alice\nHost gpu02\n User alice\n", "alice@gpu01\nalice@gpu02\n"])
+def test_a_byte_order_mark_hides_no_host(text: str) -> None:
+    Path("hosts").write_text(text, encoding="utf-8-sig")
+    assert made("hosts") == [("gpu01", "alice", None, None), ("gpu02", "alice", None, None)]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["home/.ssh/config", "other"])
+def test_what_is_included_is_told_to_be_left_out(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    file = Path(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("include lab\nHost gpu01\n UserKnownHostsFile x\n")
+    assert made(name) == plain("gpu01")
+    lines = capsys.readouterr().err.splitlines()
+    said_so = [f"clusterddp: {name}: the files of its Include are not read; hosts that stand there are left out"]
+    kept = "UserKnownHostsFile not kept; write what the hosts need into ansible_ssh_common_args"
+    assert lines[:-1] == said_so + ([f"clusterddp: {name}: {kept}"] if name == "other" else [])
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hosts.txt", "hosts.txt: .txt is no suffix of YAML; name it hosts.yaml"),
+        ("lab.v2", "lab.v2: .v2 is no suffix of YAML; name it lab.yaml"),
+        ("inventory.toml", "inventory.toml: .toml is no suffix of YAML; name it inventory.yaml"),
+        ("nodir/x.yaml", "nodir/x.yaml: there is no folder nodir; make it first"),
+    ],
+)
+def test_a_name_that_up_would_not_take_is_refused(capsys: pytest.CaptureFixture[str], name: str, words: str) -> None:
+    assert said(capsys, "init", "gpu01", "-o", name) == (2, [words])
+    assert not Path(name).exists()
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_host_of_the_name_host_is_no_ssh_config() -> None:
     Path("hf").write_text("host 8\nhost2 slots=4\n")
     assert made("hf") == [("host", None, None, 8), ("host2", None, None, 4)]

@@ -148,7 +148,7 @@ WRONG = [
     (["up", "a/b"], 2, "a/b: there is no such inventory"),
     (["up", "READYOU.md"], 2, "READYOU.md: there is no such inventory"),
     (["up", ""], 2, "host list '' names no host"),
-    (["up", "."], 2, ".: is a folder, not an inventory file"),
+    (["up", "."], 2, ".: is a folder, not an inventory file, and the project lies in it, so Ansible does not read it"),
     (["up", "gpu[1:"], 2, "host list item 'gpu[1:'"),
     (["up", "a,-b"], 2, "host list item '-b'"),
     (["up", "-x"], 2, "no such option -x; see clusterddp up --help"),

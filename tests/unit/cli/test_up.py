@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["folder"]
 
 
+def test_what_up_does_not_have_ansible_read_is_not_sent_to_it_again(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "hosts.py").write_text("#!/bin/sh\n")
+    for name, told in {".": "give the inventory's file", "hosts.py": "chmod u+x it, if you trust it"}.items():
+        code, (line,) = said(capsys, "up", name)
+        assert (code, line.rpartition("; ")[2], "`" in line) == (2, told, False)
+
+
 def test_a_host_list_may_be_longer_than_the_name_of_a_file(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
