@@ -14,7 +14,7 @@ from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import load
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from clusterddp.inventory import Inventory
     from clusterddp.project.project import Project
@@ -96,12 +96,23 @@ def _refusal(script: str, args: Sequence[str], ours: Collection[int], why: str) 
     """Return the error for misplaced arguments, ``ours`` by position, with the two commands that may be meant."""
     misplaced = [word for position, word in enumerate(args) if position in ours]
     rest = [word for position, word in enumerate(args) if position not in ours]
-    corrected = shlex.join(["clusterddp", "run", *words_before_script(), *misplaced, script, *rest])
-    for_script = shlex.join(["clusterddp", "run", *words_before_script(), "--", script, *args])
+    before = list(_without_folder(words_before_script()))
+    corrected = shlex.join(["clusterddp", "run", *before, *misplaced, script, *rest])
+    for_script = shlex.join(["clusterddp", "run", *before, "--", script, *args])
     return UsageError(
         f"{shlex.join(misplaced)} stands after {script}, so it {why}",
         remedy=f"write `{corrected}`; or, if the script is to have it, `{for_script}`",
     )
+
+
+def _without_folder(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words without ``-C DIR``, which every command that is quoted gets when it is shown."""
+    remaining = iter(words)
+    for word in remaining:
+        if word == "-C":
+            next(remaining, None)
+        elif not word.startswith("-C"):
+            yield word
 
 
 def _is_inventory(name: str) -> bool:

@@ -74,6 +74,23 @@ def test_it_is_refused_by_the_command_before_any_host_is_reached(capsys: pytest.
     assert lines[-1].startswith("-i i.yaml stands after train.py, so it would go to the script")
 
 
+@pytest.mark.parametrize(
+    ("line", "named"), [("run -C p4", "p4"), ("run -Cp4", "p4"), ("-C p4 run", "p4"), ("-C . run -C p4", "./p4")]
+)
+def test_a_folder_is_named_once_in_both_lines(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, line: str, named: str
+) -> None:
+    (folder / "p4").mkdir()
+    (folder / "p4" / "train.py").touch()
+    (folder / "p4" / "i.yaml").write_text(HOSTS)
+    monkeypatch.chdir(folder)  # what -C changes is changed back
+    _, lines = said(capsys, *line.split(), "--nnodes", "2", "train.py", "-i", "i.yaml")
+    first = f"clusterddp -C {named} run --nnodes 2"
+    assert lines[-1].endswith(
+        f"write `{first} -i i.yaml train.py`; or, if the script is to have it, `{first} -- train.py -i i.yaml`"
+    )
+
+
 def judge(line: str) -> None:
     """Parse a line by the command itself, then judge the options behind its script by what the project reads."""
     with command.make_context("run", shlex.split(line)) as context:
