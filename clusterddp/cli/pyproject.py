@@ -46,6 +46,7 @@ class Defaults(Mapping[str, str]):
             return {}
         if self._settings is None:
             names = COMMAND_OPTIONS | ({"limit"} if self._command == "up" else set())
+            names -= {"nnodes"} if self._command == "doctor" else set()  # its option is of Slurm alone
             self._settings = {}
             with contextlib.suppress(UsageError):  # every command's session reports it; --help must still work
                 found = project_settings(current_project())

@@ -63,6 +63,8 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
     """Start the run and follow it, or do what another option asks for; return the exit code."""
     terminal = TerminalOptions(**{name: value for name, value in given.items() if name not in DECLARED})
     run_values = {name: value for name, value in given.items() if name in DECLARED and value is not None}
+    if (terminal.detach or run_values.get("array")) and not _is_typed("on_disconnect"):
+        run_values["on_disconnect"] = "keep"  # a variable's or pyproject.toml's is for the runs that a terminal follows
     again = run_values.get("again")
     if terminal.join:
         _refuse_beside("--join", {"inventory", "limit", "skip"}, "a run is joined as it is")
@@ -141,7 +143,9 @@ def _refuse_unfollowed(terminal: TerminalOptions, *, on_disconnect: str | None, 
     """Refuse what needs a terminal that follows the run, with ``--detach`` or an array."""
     word = "--detach" if terminal.detach else "--array" if array else ""
     if terminal.detach and on_disconnect == "stop":
-        raise UsageError("--detach with --on-disconnect stop: a detached run has no terminal to lose")
+        raise UsageError(
+            "--detach with --on-disconnect stop: a detached run has no terminal to lose", remedy="leave one out"
+        )
     if word and terminal.bundle:
         raise UsageError(f"--bundle with {word}: nothing here sees it fail", remedy="leave one out")
     if word and terminal.result:

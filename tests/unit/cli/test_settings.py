@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from clusterddp.cli import pyproject
+from clusterddp.cli.actions import run_action
 from clusterddp.cli.main import COMMANDS, main
 from clusterddp.cli.project_options import CONSENT_OPTIONS, KEYS
+from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.project.project import find
 from tests.unit.cli_help import folder, project, said
@@ -83,6 +85,30 @@ def test_the_line_comes_before_the_variable_and_that_before_the_project(
     monkeypatch.setenv("CLUSTERDDP_GRACE", "2m")
     assert grace() == 120
     assert grace("--grace", "1m") == 60
+
+
+def test_the_projects_nodes_are_those_of_runs_alone(folder: Path) -> None:
+    project(folder, "nnodes = 2")
+    for name, words, given in (("run", ["train.py"], True), ("doctor", [], False)):
+        command = importlib.import_module(f"clusterddp.cli.commands.{name}").command
+        params = command.make_context(name, words, default_map=pyproject.Defaults(name)).params
+        assert (params["nnodes"] is not None) == given
+
+
+@pytest.mark.parametrize("by", ["variable", "project"])
+@pytest.mark.parametrize(("word", "taken"), [("--detach", "keep"), ("--array=0-1", "keep"), ("--no-sync", "stop")])
+def test_what_to_do_without_a_terminal_is_no_word_for_a_run_that_has_none(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, by: str, word: str, taken: str
+) -> None:
+    def refuse(run_values: dict[str, object], *_: object) -> None:
+        raise UsageError(f"it is {run_values['on_disconnect']}")
+
+    monkeypatch.setattr(run_action, "make_run_options", refuse)
+    if by == "variable":
+        monkeypatch.setenv("CLUSTERDDP_ON_DISCONNECT", "stop")
+    else:
+        project(folder, 'on-disconnect = "stop"')
+    assert said(capsys, "run", word, "train.py") == (125, [f"it is {taken}"])
 
 
 def test_what_the_inventory_says_of_a_host_stands_above_the_project(folder: Path) -> None:
