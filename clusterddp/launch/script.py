@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.sync.project_files.project_tree import Tree
 
 _SHELLS = {".sh", ".bash", ".zsh"}
+_DATA = {".json", ".yaml", ".yml", ".toml", ".txt"}
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed"}
 _LAUNCHER_MODULES = {
     "torch.distributed.run",
@@ -57,8 +58,19 @@ def check_script(options: RunOptions, project: Project) -> str:
             f"script {script} is a shell script; torchrun starts Python programs",
             remedy=f"take {instead} for SCRIPT, and put what the shell script sets into clusterddp_setup or --env",
         )
+    _refuse_data(path.suffix, script)
     _check_syntax(source, script)
     return script
+
+
+def _refuse_data(suffix: str, script: str) -> None:
+    """Refuse a notebook and a file of settings: as a program it often does nothing, and succeeds."""
+    if suffix == ".ipynb":
+        remedy = f"`jupyter nbconvert --to script {shlex.quote(script)}` makes a program of it"
+        raise UsageError(f"script {script} is a notebook; torchrun starts Python programs", remedy=remedy)
+    if suffix in _DATA:
+        remedy = f"write the program before it: train.py {shlex.quote(script)}"
+        raise UsageError(f"script {script} is a {suffix} file; torchrun starts Python programs", remedy=remedy)
 
 
 def _refuse_programs(options: RunOptions, project: Project) -> None:
@@ -192,6 +204,8 @@ def check_synced(options: RunOptions, project: Project, tree: Tree) -> None:
     if real in synced and synced.intersection(parents(inside)):  # below a link that is synced
         return
     reasons = {item.path: item.reason for item in tree.skipped}
-    why = next((reasons[path] for path in (inside, *parents(inside)) if path in reasons), "git ignores it")
-    remedy = "take it out of .gitignore" if tree.git else "name a file of the project"
+    why = next((reasons[path] for path in (inside, *parents(inside)) if path in reasons), "")
+    is_ignored = tree.git and not why
+    why = why or ("git ignores it" if tree.git else "nothing in that folder ever is")
+    remedy = "take it out of .gitignore" if is_ignored else "name another file of the project"
     raise SyncError(f"script {inside} would not be synced: {why}", remedy=remedy)

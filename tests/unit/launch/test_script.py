@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -90,6 +91,29 @@ def test_a_shell_script_is_told_what_to_write(tmp_path: Path, name: str, source:
     assert str(caught.value).startswith(f"script {name} is a shell script; torchrun starts Python programs; {holds}")
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        (
+            "a b.ipynb",
+            '{"cells": []}',
+            "notebook; torchrun starts Python programs; `jupyter nbconvert --to script 'a b.",
+        ),
+        (
+            "conf.yaml",
+            "lr: 3\n",
+            ".yaml file; torchrun starts Python programs; write the program before it: train.py con",
+        ),
+        ("conf.json", "{}", ".json file; "),
+        ("notes.txt", "", ".txt file; "),
+    ],
+)
+def test_what_is_no_program_is_not_started_as_one(tmp_path: Path, name: str, source: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(tmp_path, source, name)
+    assert str(caught.value).startswith(f"script {name} is a {said}")
+
+
 def test_what_lies_on_the_hosts_already_is_not_looked_at_here(tmp_path: Path) -> None:
     check(tmp_path, "(", no_sync=True)
     check(tmp_path, "", "train.sh", no_sync=True)
@@ -124,9 +148,32 @@ def test_a_script_below_a_link_to_a_folder_of_the_project_is_synced_with_it(tmp_
     (project.root / "scripts").unlink()
     write(tmp_path / "elsewhere", **{"train.py": ""})
     (project.root / "scripts").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SyncError, match=r"script scripts/train.py would not be synced: .*; name a file of the") as told:
+    with pytest.raises(
+        SyncError, match=r"script scripts/train.py would not be synced: .*; name another file of"
+    ) as told:
         check_synced(RunOptions(script="scripts/train.py"), project, scan(project))
     assert "git" not in str(told.value)
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_script_that_is_not_synced_is_told_what_mends_that(tmp_path: Path, in_git: bool) -> None:  # noqa: FBT001
+    write(tmp_path / "p", **{".env.py": "", "out.py": "", ".gitignore": "out.py\n", "__pycache__/a.py": ""})
+    (tmp_path / "away.py").touch()
+    project = project_at(tmp_path / "p")
+    (project.root / "link.py").symlink_to(tmp_path / "away.py")
+    if in_git:
+        subprocess.run(["git", "init", "-q", project.root], check=True)
+    another = "name another file of the project"
+    expected = {
+        ".env.py": f"they look like keys; {another}",
+        "link.py": f"links that lead out of the project; {another}",
+        **({"out.py": "git ignores it; take it out of .gitignore"} if in_git else {}),
+        **({} if in_git else {"__pycache__/a.py": f"nothing in that folder ever is; {another}"}),
+    }
+    for name, said in expected.items():
+        with pytest.raises(SyncError) as caught:
+            check_synced(RunOptions(script=name), project, scan(project))
+        assert str(caught.value) == f"script {name} would not be synced: {said}"
 
 
 def test_the_script_of_a_repeated_run_may_not_be_outside_its_project(tmp_path: Path) -> None:
