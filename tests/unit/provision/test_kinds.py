@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader  # type: ignore[import-untyped]
+from ansible.template import Templar, trust_as_template  # type: ignore[import-untyped]
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from clusterddp.inventory import load
 from clusterddp.provision.playbooks import find_playbook
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KINDS = yaml.safe_load((find_playbook("hosts.yml").parent / "vars" / "kinds.yml").read_text())["kinds"]
 EVIL = ("{}\n", "\n{}", "{} x", "{}\n6.6.6.6 x", "{}\x00", "{}\u2028x", "{{{{ {} }}}}", "{},{}", "{}/8", " {}", "{};")
@@ -81,6 +88,20 @@ def test_a_pattern_is_for_the_whole_text(kind: str) -> None:
     assert not fits(kind, good * 1000)
     bad = [form.format(good, good) for form in EVIL if kind not in ("path", "word") or "\n" in form or "{{" in form]
     assert [text for text in bad if fits(kind, text)] == []
+
+
+@pytest.mark.parametrize(
+    "written", ["29400-29499", "29400 - 29499", [29400, 29499], ["29400", " 29499 "], None], ids=repr
+)
+def test_the_firewall_knows_ports_as_an_inventory_may_write_them(tmp_path: Path, written: object) -> None:
+    given = {} if written is None else {"clusterddp_ports": written}
+    (tmp_path / "i.yaml").write_text(yaml.safe_dump({"all": {"hosts": {"a": given}}}))
+    assert load(tmp_path / "i.yaml").hosts[0].ports == (29400, 29499)
+    asking, closing = yaml.safe_load(find_playbook("firewall.yml").read_text())
+    (reported,) = [task["vars"]["reported"] for task in asking["tasks"] if "reported" in task.get("vars", {})]
+    for text in (reported["clusterddp_ports"]["value"], closing["vars"]["ports"]):
+        assert Templar(DataLoader(), variables=given).template(trust_as_template(text)) == "29400-29499"
+    assert fits("ports", "29400-29499")
 
 
 @pytest.mark.parametrize("name", ["/srv/../etc", "/..", "home", "~", "/a/..\n", "/a\x1b[1m"])
