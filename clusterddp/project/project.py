@@ -316,17 +316,17 @@ def _checked_id(value: object, where: str) -> str | None:
 def _read_options(path: Path) -> Mapping[str, Any]:
     """Return ``[tool.clusterddp]``; a broken pyproject.toml that does not mention clusterddp is ignored."""
     try:
-        text = project_folder.read(path, MAX_BYTES, follow_link=True).decode()
+        data = project_folder.read(path, MAX_BYTES, follow_link=True)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise UsageError(f"{path}: cannot be read ({reason})", remedy="make it readable") from error
-    if "clusterddp" not in text:
+    if b"clusterddp" not in data:
         return {}
     try:
-        table = parse_toml(text).get("tool", {}).get("clusterddp", {})
-    except ValueError as error:
+        table = parse_toml(data.decode()).get("tool", {}).get("clusterddp", {})
+    except ValueError as error:  # that of UTF-8 too
         raise UsageError(f"{path}: {error}", remedy="correct the file") from error
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.clusterddp is not a table", remedy="write it as [tool.clusterddp]")

@@ -93,11 +93,12 @@ def test_an_id_that_is_no_path_name_is_refused_with_its_place(tmp_path: Path, ba
 
 
 def test_a_broken_pyproject_matters_only_if_it_speaks_of_us(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[broken")
-    assert find(tmp_path, {}).options == {}
-    (tmp_path / "pyproject.toml").write_text("[tool.clusterddp\n")
-    with pytest.raises(UsageError, match=r"pyproject\.toml"):
-        find(tmp_path, {})
+    for broken in (b"[broken", "# für\n".encode("latin-1")):
+        (tmp_path / "pyproject.toml").write_bytes(broken)
+        assert find(tmp_path, {}).options == {}
+        (tmp_path / "pyproject.toml").write_bytes(b"[tool.clusterddp]\n" + broken)
+        with pytest.raises(UsageError, match=r"pyproject\.toml: .*; correct the file"):
+            find(tmp_path, {})
 
 
 @pytest.mark.parametrize(

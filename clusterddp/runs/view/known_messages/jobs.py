@@ -169,7 +169,7 @@ ROWS = (
     ),
     KnownMessage(
         name="module-missing",
-        pattern=r"ModuleNotFoundError|No module named",
+        pattern=r"ModuleNotFoundError|No module named(?! \S+\.__main__)",
         cause="that package is not in the environment of clusterddp_python",
         remedy="install it there on every host, or correct clusterddp_python or clusterddp_setup; if yours, sync it",
         check="packages",

@@ -47,6 +47,11 @@ def test_more_rows_were_provoked_than_copied() -> None:
     assert len(provoked) > len(TABLE) / 2
 
 
+def test_a_package_that_is_no_program_is_not_told_as_one_that_is_not_installed() -> None:
+    text = "/usr/bin/python3: No module named m.__main__; 'm' is a package and cannot be directly executed"
+    assert find(text, text) is None
+
+
 def test_names_are_unique_and_sentences_fit_a_line() -> None:
     assert len(set(NAMES)) == len(NAMES)
     for row in TABLE:
