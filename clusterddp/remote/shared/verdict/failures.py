@@ -181,7 +181,7 @@ def node_cause(node: Evidence) -> Optional[Cause]:
 
 def agent_output(node: Evidence) -> str:
     """Return the end of the agent's own output."""
-    return node.stderr.get("agent", "")
+    return clean(node.stderr.get("agent", ""))
 
 
 def is_lost_peer(text: str) -> bool:
@@ -207,8 +207,8 @@ def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:
 def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     """Classify one failed exit of a worker by its recorded exception and stderr, as if nobody had ended it."""
     recorded = node.errors.get(event.key + ".json")
-    error = recorded or WorkerError()
-    stderr = node.stderr.get(event.key, "")
+    error = _cleaned(recorded or WorkerError())
+    stderr = clean(node.stderr.get(event.key, ""))
     cause, text, location = _describe(event, error, stderr)
     if cause == SIGNAL and any(one.kind == STALLED_EVENT and _worker(one) == _worker(event) for one in node.events):
         text = BY_STALL_GUARD
@@ -234,6 +234,11 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         collective=int(timed_out[1]) if timed_out else None,
         restarts=_restarts_before(node, event),
     )
+
+
+def _cleaned(error: WorkerError) -> WorkerError:
+    exc_type, message, file = (text and clean(text) for text in (error.exc_type, error.exc_message, error.file))
+    return error._replace(exc_type=exc_type, exc_message=message, file=file)
 
 
 def _restarts_before(node: Evidence, event: NodeEvent) -> int:
@@ -308,6 +313,11 @@ def _crash_location(stderr: str) -> str:
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
     own = [found for found in _findall(_FRAME, dump) if not _search(_INSTALLED, found[0])] if fatal else []
     return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
+
+
+def clean(text: str) -> str:
+    """Text that may travel: without NUL and lone surrogates."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def shortened(text: str, most: int, location: str) -> str:

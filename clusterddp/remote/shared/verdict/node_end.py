@@ -22,6 +22,7 @@ from .failures import (
     Evidence,
     FailedWorker,
     agent_output,
+    clean,
     last_error_line,
     shortened,
     worker_failures,
@@ -146,24 +147,19 @@ def _cut(end: NodeEnd, number: int, length: int) -> NodeEnd:
     longest = MAX_TEXT if number > 1 else min(MAX_TEXT, length)
     failures = [
         one._replace(
-            text=shortened(_clean(one.text), min(length, 100) if position else longest, _clean(one.location)),
-            location=cut_in_the_middle(_clean(one.location), longest),
-            output="" if position else _clean(one.output)[-length:],
+            text=shortened(one.text, min(length, 100) if position else longest, one.location),
+            location=cut_in_the_middle(one.location, longest),
+            output="" if position else one.output[-length:],
         )
         for position, one in enumerate(end.failures[:number])
     ]
     return end._replace(
-        reason=cut_in_the_middle(_clean(end.reason), longest),
-        agent=cut_in_the_middle(_clean(end.agent), longest),
-        output="" if failures else _clean(end.output)[-length:],
+        reason=cut_in_the_middle(clean(end.reason), longest),
+        agent=cut_in_the_middle(end.agent, longest),
+        output="" if failures else end.output[-length:],
         finished=end.finished[:number],
         failures=tuple(failures),
     )
-
-
-def _clean(text: str) -> str:
-    """Text that may travel: without NUL and lone surrogates."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def _fits(end: NodeEnd, most: int) -> bool:

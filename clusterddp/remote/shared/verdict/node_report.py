@@ -77,7 +77,7 @@ class NodeReport(NamedTuple):
     joined: Optional[int] = field(Fields.maybe_number, default=None)  # agents that have come to its rendezvous store
     end: Optional[NodeEnd] = field(maybe(nested(NodeEnd)), default=None)  # in a brief report, in place of evidence
     errors: Mapping[str, Optional[WorkerError]] = nullable(by_key(maybe(nested(WorkerError))), default={})
-    stderr: Mapping[str, str] = nullable(by_key(Fields.text), default={})
+    stderr: Mapping[str, str] = nullable(by_key(Fields.any_text), default={})
 
     @property
     def evidence(self) -> Evidence:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.run.event_schema import read_event
 from clusterddp.remote.shared.run.run_record import read_run_record
+from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.failures import WorkerError
+from clusterddp.remote.shared.verdict.judge import read_verdict
 from clusterddp.remote.shared.verdict.node_report import to_json
 from clusterddp.remote.shared.verdict.status_reply import MIN_LONG_FIELD, NO_ANSWERS, read_nodes, without_known_fields
 from clusterddp.runs.view.run_view import run_views
@@ -99,6 +101,26 @@ def test_an_event_that_is_none_is_left_out(event: Any) -> None:
     told = node()
     (read,) = read_nodes([{**told, "events": [event, *told["events"], event]}], "gpu00", "")
     assert read.events == tuple(map(read_event, told["events"]))
+
+
+def test_nul_in_what_workers_printed_or_raised_is_no_damage_and_the_verdict_can_be_kept_and_read() -> None:
+    told = Told(0, workers=2, run="abcdefghjk").died(5, code=3, stderr="bytes: \0\0\n")
+    told.died(6, local=1, raised="Val\0ue: bad record: 'a\0b'").failed(7, log="record: \0\n")
+    (view,) = run_views(read_nodes([json.loads(json.dumps(told.fields))], "gpu00", "abc"))
+    kept = view.to_keep()
+    assert kept
+    assert "exit code 3: bytes:" in kept.line
+    assert kept.failures[1].worker.text == "Val ue: bad record: 'a b' (train.py:81)"
+    assert read_verdict(json.loads(json.dumps(to_fields(kept)))) == kept
+
+
+def test_nul_in_what_torchrun_printed_is_a_space_in_the_verdict() -> None:
+    told = Told(0, workers=0).failed(7, log="ValueError: no port '\0'\n")
+    (view,) = run_views([told.node])
+    kept = view.to_keep()
+    assert kept
+    assert kept.line.endswith("ValueError: no port ' '")
+    assert read_verdict(json.loads(json.dumps(to_fields(kept)))) == kept
 
 
 def places(value: Any) -> list[tuple[Any, ...]]:
