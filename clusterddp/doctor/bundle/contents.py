@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.shared.bundle.archive import MAX_MEMBER, MAX_MEMBERS, NAME, Member
 from clusterddp.remote.shared.bundle.bundle_records import BundlePart
-from clusterddp.remote.shared.text.redaction import Redaction, hide_url_passwords
-from clusterddp.remote.shared.text.secret_names import hide_assigned
+from clusterddp.remote.shared.text.redaction import Redaction
+from clusterddp.remote.shared.text.secret_names import strike
 from clusterddp.text.folding import folded_names
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 README, WHY_TEXT, WHY_JSON = "README.txt", "why.txt", "why.json"
 MAX_NAME = 100  # letters of a name in the index of what is missing
@@ -93,18 +92,9 @@ def _place(part: BundlePart) -> tuple[bool, str]:
 
 
 def _body(value: Any, redaction: Redaction) -> bytes:
-    struck = _struck(value, redaction)
+    struck = strike(value, redaction)
     text = struck if isinstance(struck, str) else json.dumps(struck, indent=1) + "\n"
     return text.encode("utf-8", "replace")
-
-
-def _struck(value: Any, redaction: Redaction) -> Any:
-    """Strike the secrets out of a text, or of the texts in a JSON value: in its own text half an escape might go."""
-    if isinstance(value, str):
-        return hide_assigned(hide_url_passwords(redaction.text(value)))
-    if isinstance(value, Mapping):
-        return {str(name): _struck(item, redaction) for name, item in value.items()}
-    return [_struck(item, redaction) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def readme(heading: Heading, parts: Sequence[BundlePart], missing: Sequence[tuple[str, str, str]]) -> str:

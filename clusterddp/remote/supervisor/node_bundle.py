@@ -25,9 +25,9 @@ from ..shared.schema.fields import DamagedError
 from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import to_fields
 from ..shared.text.redaction import MIN_SECRET, Redaction, hide_url_passwords
-from ..shared.text.secret_names import hide_assigned, hide_named, values_by_name
+from ..shared.text.secret_names import hide_assigned, hide_named, strike, values_by_name
 from ..spool.layout import COMMITTED, EXIT, STOP, VERDICT, Spool
-from ..spool.quoted import SERVER_LOG, file_end, output_end, quotable
+from ..spool.quoted import MAX_RECORD_TEXT, SERVER_LOG, file_end, output_end, quotable
 from ..system import nvidia_smi
 from ..system.bootstrap import private_folder, write_private
 from ..system.bounded_child import Child
@@ -82,6 +82,15 @@ class BundleParts:
         else:
             self.room -= len(text)
             self._append(name, what, text, begins=begins, note=note)
+
+    def add_record(self, name: str, what: str, text: str) -> None:
+        """Add a JSON record, of which each text was looked through: escapes may hide a secret in the record's own."""
+        try:
+            value = self._redaction.value(json.loads(text), MAX_RECORD_TEXT)
+            text = json.dumps(strike(value, self._redaction))
+        except (ValueError, RecursionError):  # half a record
+            pass
+        self.add(name, what, text)
 
     def add_output(self, name: str, what: str, text: str, size: int, *, whole: bool) -> None:
         """Add the end of an output file of ``size`` bytes, from a line's beginning on; ``whole``: all of it."""
@@ -239,7 +248,7 @@ def _add_records(parts: BundleParts, spool: Spool, prefix: str) -> None:
     for name in sorted_names(spool.path("errors"))[-MAX_ERRORS:]:
         text, whole = file_end(spool.path("errors", name), MAX_RECORD)
         if text and whole and name.endswith(".json"):
-            parts.add("%serrors/%s" % (prefix, name), "a worker's exception", text)
+            parts.add_record("%serrors/%s" % (prefix, name), "a worker's exception", text)
 
 
 def _plan_text(spool: Spool) -> str:

@@ -8,7 +8,7 @@ which holds names only.
 import re
 from typing import Any, Iterator, Mapping, Match, Sequence
 
-from .redaction import HIDDEN, MIN_SECRET
+from .redaction import HIDDEN, MIN_SECRET, Redaction, hide_url_passwords
 
 _SECRET = re.compile(r"token|key|secret|passw(?:or)?d|passphrase|_pass$", re.IGNORECASE)
 _PATH = re.compile(r"_(?:file|path|dir)$", re.IGNORECASE)
@@ -17,11 +17,14 @@ _LISTS_OF_NAMES = ("secret", "secrets")  # in plans, records and options
 _NUMBER = re.compile(r"-?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 # In text a name counts only as environments and settings are printed (``HF_TOKEN=…``, ``'api_key': '…'``): words such
 # as "token" and "KeyError:" stand in many lines. Each repetition is bounded, or a line of a megabyte would take hours.
+# JSON in JSON has backslashes before its quotes, and a letter in place of a line's end (``\nTOKEN=…``).
 _ASSIGNED = re.compile(
-    r"(?P<name>\b(?:(?:[A-Z][A-Z0-9_]{0,40}?)?(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PASS)[A-Z0-9_]{0,40}"
-    r"|(?i:[a-z_]{0,40}?(?:api_?key|_token|_secret|_key|password|passwd))))(?P<sign>[\"']?[ \t]{0,3}[=:][ \t]{0,3})"
-    r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\n]{%d,4096})(?P=quote)|(?P<open>[\"']?)(?P<bare>[^\s\"',;}\]]{%d,}))"
-    % (MIN_SECRET, MIN_SECRET)
+    r"(?P<name>(?:\b|(?<=\\[nrt]))"
+    r"(?:(?:[A-Z][A-Z0-9_]{0,40}?)?(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PASS)[A-Z0-9_]{0,40}"
+    r"|(?i:[a-z_]{0,40}?(?:api_?key|_token|_secret|_key|password|passwd))))"
+    r"(?P<sign>(?:\\{0,7}[\"'])?[ \t]{0,3}[=:][ \t]{0,3}(?:[bBrRuU]{1,2}(?=\\{0,7}[\"']))?)"
+    r"(?:(?P<quote>\\{0,7}[\"'])(?P<quoted>[^\"'\n]{%d,4096}[^\"'\n\\])(?P=quote)"
+    r"|(?P<open>(?:\\{0,7}[\"'])?)(?P<bare>[^\s\"',;}\]]{%d,}[^\s\"',;}\]\\]))" % (MIN_SECRET - 1, MIN_SECRET - 1)
 )
 
 
@@ -85,6 +88,15 @@ def _is_secret_option(name: str, value: str) -> bool:
 def hide_assigned(text: str) -> str:
     """A text without the values of secrets that it sets or prints by name; numbers stay (``MAX_TOKENS=1000000``)."""
     return _ASSIGNED.sub(_hidden_unless_number, text)
+
+
+def strike(value: Any, redaction: Redaction) -> Any:
+    """Strike the secrets out of a text, or of the texts in a JSON value: in its own text half an escape might go."""
+    if isinstance(value, str):
+        return hide_assigned(hide_url_passwords(redaction.text(value)))
+    if isinstance(value, Mapping):
+        return {str(name): strike(item, redaction) for name, item in value.items()}
+    return [strike(item, redaction) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _hidden_unless_number(found: Match[str]) -> str:

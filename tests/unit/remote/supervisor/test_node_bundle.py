@@ -120,6 +120,25 @@ def test_no_secret_is_in_it(writer: Writer, monkeypatch: pytest.MonkeyPatch, *, 
     assert DECLARED not in index["hidden"]
 
 
+def test_a_secret_that_an_exceptions_record_escapes_is_struck(writer: Writer) -> None:
+    (writer.folder / "errors").mkdir()
+    said = 'bad config {"api_key": "sk-abc\u00e9def"}'
+    (writer.folder / "errors" / "0.0.json").write_text(json.dumps({"exc_message": said, "line": 5}))
+    (writer.folder / "errors" / "1.0.json").write_text(json.dumps({"exc_message": said})[:-2])
+    texts, _ = asked(writer)
+    assert json.loads(texts["errors/0.0.json"]) == {"exc_message": 'bad config {"api_key": "********"}', "line": 5}
+    assert "sk-" not in texts["errors/1.0.json"]
+
+
+def test_of_a_secret_cut_in_half_by_an_exceptions_record_nothing_stays(writer: Writer) -> None:
+    keep_secrets(str(writer.folder), json.dumps({"FOO": DECLARED}).encode())
+    (writer.folder / "errors").mkdir()
+    cut = f"said {DECLARED[:9]}… that"
+    (writer.folder / "errors" / "0.0.json").write_text(json.dumps({"exc_message": cut}))
+    texts, _ = asked(writer)
+    assert json.loads(texts["errors/0.0.json"]) == {"exc_message": "said ********… that"}
+
+
 def test_a_secret_at_the_place_where_the_end_begins_is_struck(writer: Writer) -> None:
     keep_secrets(str(writer.folder), json.dumps({"FOO": DECLARED}).encode())
     writer.write("0.0.err", DECLARED.encode() * 200)

@@ -61,6 +61,12 @@ def test_they_are_hidden_where_they_stand() -> None:
         ('PASSWORD="correct horse battery"', f'PASSWORD="{HIDDEN}"'),
         ("DB_PASSWORD=Ab1&Zq9)k2xx", f"DB_PASSWORD={HIDDEN}"),
         ("Namespace(hf_token='abcdefgh', lr=1)", f"Namespace(hf_token='{HIDDEN}', lr=1)"),
+        (r'{"text": "{\"HF_TOKEN\": \"abc defgh\"}"}', rf'{{"text": "{{\"HF_TOKEN\": \"{HIDDEN}\"}}"}}'),
+        (r'"{\\\"api_key\\\": \\\"abcdefgh\\\"}"', rf'"{{\\\"api_key\\\": \\\"{HIDDEN}\\\"}}"'),
+        (r'"said \"TOKEN=abcdefgh\" twice"', rf'"said \"TOKEN={HIDDEN}\" twice"'),
+        (r'"set:\nTOKEN=abcdefgh"', rf'"set:\nTOKEN={HIDDEN}"'),
+        ("HF_TOKEN = b'abcdefgh'", f"HF_TOKEN = b'{HIDDEN}'"),
+        ("b = 5; TOKEN=bring-abcdefgh", f"b = 5; TOKEN={HIDDEN}"),
         ("KeyError: 'attention_mask'", None),
         ("tokens: 1234567 keys=abcdefgh", None),
         ("MAX_TOKENS=4096000 KEY_RATE=0.0001234", None),
@@ -72,7 +78,22 @@ def test_text_that_sets_or_prints_a_secret_by_name(text: str, shown: str | None)
     assert hide_assigned(text) == (text if shown is None else shown)
 
 
-@pytest.mark.parametrize("part", ["KEY", "A", "a_", "PASSWORD=", "api_key", "TOKEN =", "A_KEY"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "KEY",
+        "A",
+        "a_",
+        "PASSWORD=",
+        "api_key",
+        "TOKEN =",
+        "A_KEY",
+        "TOKEN=\\",
+        'TOKEN\\\\\\":b',
+        "TOKEN=b",
+        "\\nTOKEN='abcdefg\\",
+    ],
+)
 def test_a_line_of_a_megabyte_takes_no_hours(part: str) -> None:
     began = time.process_time()
     hide_assigned(part * ((1 << 20) // len(part)))
