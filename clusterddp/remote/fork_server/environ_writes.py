@@ -7,6 +7,7 @@ be. Installed packages are not examined.
 
 import ast
 import os
+from itertools import chain
 from typing import Container, Dict, Iterator, List, Optional, Sequence, Set
 
 from .environ_reads import is_free
@@ -14,6 +15,7 @@ from .environ_reads import is_free
 MAX_FILES, MAX_BYTES = 2000, 32 << 20
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 MENTIONS = (b"environ", b"putenv", b"unsetenv", b"dotenv")
+_WATCHED = {"environ", "environb", "putenv", "unsetenv", "load_dotenv", "dotenv_values"}
 _READS = {"get", "items", "keys", "values", "copy"}
 _COPIES = {"dict", "list", "set", "sorted", "len", "print", "str", "repr"}
 
@@ -22,14 +24,15 @@ class UnknownError(Exception):
     """The variables that the code sets cannot be determined; the message is the line number or the reason."""
 
 
-def mattering_write(folders: Sequence[str], reads: Optional[Container[str]] = None) -> Optional[str]:
-    """Return where code in the folders sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere.
+def mattering_write(folders: Sequence[str], script: str = "", reads: Optional[Container[str]] = None) -> Optional[str]:
+    """Return where a project's code sets a variable that may matter, as ``FILE:LINE sets NAME``; None if nowhere.
 
-    The variables that matter are those in ``reads`` or, with None, all that torch may read. If the files cannot be
-    examined, the reason is returned.
+    Its code is what the folders hold, and the file ``script``, whose name may have any suffix. The variables that
+    matter are those in ``reads`` or, with None, all that torch may read. If the files cannot be examined, the reason is
+    returned.
     """
     try:
-        for path in project_files(folders):
+        for path in chain([script] if os.path.isfile(script) else [], project_files(folders)):
             found = _first_write_in(path, reads)
             if found:
                 return found
@@ -106,6 +109,8 @@ def _variables_set_by(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
     """Return the environment variables that one node of a file's syntax tree assigns."""
     called = _name(node)
     parent = above.get(node)
+    if isinstance(node, ast.alias) and node.asname and node.name in _WATCHED:  # what is done by that name is not seen
+        raise UnknownError(getattr(node, "lineno", getattr(parent, "lineno", 0)))  # before 3.10 it has no line
     if called in ("putenv", "unsetenv"):
         return _first_argument(parent, node)
     if called in ("load_dotenv", "dotenv_values"):

@@ -125,12 +125,17 @@ def _is_harmless(path: Optional[str]) -> bool:
 
 def first_folders(argv: Sequence[str]) -> List[str]:
     """Return the first entries of sys.path: the script's folder and its real path, or the working folder with -m."""
-    arguments = [argument for argument in argv[1:] if argument != "-u"]
-    if not arguments or arguments[0] == "-m":
+    script = script_path(argv)
+    if not script:
         return [os.getcwd()]
-    script = os.path.abspath(arguments[0])
     real = os.path.realpath(script)
     return [os.path.dirname(script), os.path.dirname(real), *([real] if os.path.isdir(real) else [])]
+
+
+def script_path(argv: Sequence[str]) -> str:
+    """Return the path of a worker's script; empty with -m."""
+    arguments = [argument for argument in argv[1:] if argument != "-u"]
+    return "" if not arguments or arguments[0] == "-m" else os.path.abspath(arguments[0])
 
 
 def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...]]:

@@ -159,16 +159,16 @@ def digest(paths: Iterable[str], verdicts: Iterable[PreloadVerdict]) -> str:
     return hashlib.sha256(json.dumps([RULES, sys.version, there]).encode()).hexdigest()
 
 
-def clash_with(folders: Sequence[str], asks: Container[str], reads: Container[str]) -> str:
+def clash_with(folders: Sequence[str], script: str, asks: Container[str], reads: Container[str]) -> str:
     """Return why a project could notice that packages were imported before its script began; empty if it cannot.
 
-    ``folders`` come first in its scripts' search path. The packages search for the modules ``asks`` (top-level names),
-    and read the variables ``reads``.
+    ``folders`` come first in its scripts' search path; ``script`` is the script's own file. The packages search for the
+    modules ``asks`` (top-level names), and read the variables ``reads``.
     """
     try:
         for folder in folders:
             refuse_shadows(folder, asks)
     except RefusedError as error:
         return str(error)
-    write = mattering_write(folders, reads)
+    write = mattering_write(folders, script, reads)
     return "%s, which is read when it is imported" % write if write else ""

@@ -35,6 +35,7 @@ from .fork_checks import (
     first_folders,
     refuse_start_up_code,
     refuse_unknown_python,
+    script_path,
     socket_of,
     tell,
 )
@@ -89,7 +90,7 @@ class Server:
 
     def refuse_late_variables(self) -> None:
         """Refuse where the project sets a variable that torch, imported here, has read before; raises RefusedError."""
-        write = mattering_write(self.folders)
+        write = mattering_write(self.folders, script_path(self.given.argv))
         if write:
             raise RefusedError("%s, which torch may read when it is imported" % write)
 
@@ -148,7 +149,7 @@ class Server:
         preload.decide(lambda: self.fork_requested(listener))
         asks = {name for one in preload.to_import for name in one.asks}
         reads = {name for one in preload.to_import for name in one.reads}
-        clash = clash_with(self.folders, asks, reads) if preload.to_import else ""
+        clash = clash_with(self.folders, script_path(self.given.argv), asks, reads) if preload.to_import else ""
         preload.leave_out(lambda _: clash)
         slow = "importing had taken %d s by then" % PRELOAD_TIMEOUT
         for one in preload.to_import:

@@ -33,6 +33,7 @@ from ..fork_server.fork_checks import (
     read_paths,
     refuse_start_up_code,
     refuse_unknown_python,
+    script_path,
     socket_of,
 )
 from ..fork_server.imports import AGENT_MODULES, Imports, worker_modules
@@ -163,7 +164,7 @@ class PreloadServer:
         folders = list(dict.fromkeys([cwd, *first_folders(argv)]))
         asks = {name for one in self.candidates for name in one.asks}
         reads = {name for one in self.candidates for name in one.reads}
-        return clash_with(folders, asks, reads | self.imports.reads)
+        return clash_with(folders, script_path(argv), asks, reads | self.imports.reads)
 
     def run(self) -> Tuple[str, str]:
         """Fork a run's start for each request; return only in a worker. Exits when it is time to end."""

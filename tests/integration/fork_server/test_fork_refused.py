@@ -109,6 +109,13 @@ def test_a_project_that_sets_what_torch_reads_has_no_server(tmp_path: Path) -> N
     assert said.endswith("/work/script.py:2 sets OMP_NUM_THREADS, which torch may read when it is imported\n")
 
 
+def test_a_script_without_a_suffix_is_examined_too(tmp_path: Path) -> None:
+    spool = make_spool(tmp_path)
+    (spool.cwd / "train").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch\n")
+    with fork_server(spool, "-u", "train") as said:
+        assert said.endswith("/work/train:2 sets OMP_NUM_THREADS, which torch may read when it is imported\n")
+
+
 def test_an_interpreter_with_start_up_code_of_its_own_has_no_server(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()

@@ -29,6 +29,7 @@ SETS = {
     "[name for name in os.environ if name]": set(),
     "subprocess.run(['ls'], env=os.environ)": set(),
     "from os import environ": set(),
+    "from os import path as environ_path; import os as o; o.environ['A'] = '1'": {"A"},
 }
 MAY_SET_ANY = [
     "os.environ[name] = '1'",
@@ -40,6 +41,9 @@ MAY_SET_ANY = [
     "change(os.environ)",
     "os.putenv(name, '1')",
     "from dotenv import load_dotenv\nload_dotenv()",
+    "from os import environ as env\nenv['A'] = '1'",
+    "from os import putenv as put\nput('A', '1')",
+    "from dotenv import load_dotenv as load\nload()",
 ]
 
 
@@ -60,6 +64,20 @@ def test_a_write_that_may_matter_is_told_with_its_place(tmp_path: Path) -> None:
     assert mattering_write([str(tmp_path)]) == f"{tmp_path}/pkg/early.py:3 sets OMP_NUM_THREADS"
     (tmp_path / "pkg" / "early.py").write_text("def f(env): pass\nimport os\nf(os.environ)\n")
     assert mattering_write([str(tmp_path)]) == f"{tmp_path}/pkg/early.py:3 may set any variable"
+
+
+def test_an_import_by_another_name_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\nfrom os import environ as env\nenv['OMP_NUM_THREADS'] = '1'\n")
+    assert mattering_write([str(tmp_path)]) == f"{tmp_path}/train.py:2 may set any variable"
+
+
+def test_the_script_is_examined_whatever_its_suffix(tmp_path: Path) -> None:
+    script = tmp_path / "train"
+    script.write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
+    assert mattering_write([str(tmp_path)]) is None
+    assert mattering_write([str(tmp_path)], str(script)) == f"{script}:2 sets OMP_NUM_THREADS"
+    assert mattering_write([str(tmp_path)], str(tmp_path)) is None  # a folder with a __main__.py
+    assert mattering_write([str(tmp_path)], str(tmp_path / "gone")) is None
 
 
 def test_writes_that_torch_does_not_read_at_import_are_passed_over(tmp_path: Path) -> None:

@@ -114,12 +114,18 @@ def test_a_librarys_names_of_such_variables_are_found_across_the_parts_it_is_rea
 
 
 def test_a_project_that_sets_what_is_read_or_provides_what_is_asked_for_clashes(tmp_path: Path) -> None:
-    folders = [str(tmp_path)]
-    assert clash_with(folders, {"datasets"}, {"HF_HOME"}) == ""
+    folders, script = [str(tmp_path)], str(tmp_path / "start")
+    assert clash_with(folders, script, {"datasets"}, {"HF_HOME"}) == ""
     (tmp_path / "train.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'\nos.environ['HF_HOME'] = 'x'\n")
-    assert clash_with(folders, {"datasets"}, {"HF_HOME"}).endswith(
+    assert clash_with(folders, script, {"datasets"}, {"HF_HOME"}).endswith(
         "train.py:3 sets HF_HOME, which is read when it is imported"
     )
-    assert clash_with(folders, {"datasets"}, {"HOME"}) == ""
+    assert clash_with(folders, script, {"datasets"}, {"HOME"}) == ""
+    (tmp_path / "start").write_text("import os\nos.environ['HOME'] = 'x'\n")
+    assert clash_with(folders, script, {"datasets"}, {"HOME"}).endswith(
+        "start:2 sets HOME, which is read when it is imported"
+    )
     (tmp_path / "datasets").mkdir()
-    assert clash_with(folders, {"datasets"}, ()).endswith("datasets would be imported in place of an installed module")
+    assert clash_with(folders, script, {"datasets"}, ()).endswith(
+        "datasets would be imported in place of an installed module"
+    )
