@@ -93,7 +93,8 @@ def _failures(nodes: Sequence[NodeReport]) -> dict[int, Failure]:
     numbers = {(node.host, e.start): _round_number(e) for node in nodes for e in _worker_starts(node)}
     first: dict[int, Failure] = {}
     for failure in sorted(all_recovered(nodes), key=lambda failure: (failure.kind, failure.time_ns)):
-        first.setdefault(numbers[failure.host, failure.worker.start], failure)
+        start = failure.worker.start  # whose event a full disk may have cut
+        first.setdefault(numbers.get((failure.host, start), start), failure)
     return first
 
 

@@ -48,6 +48,18 @@ def test_a_restart_names_the_failure_it_follows_and_how_many_there_may_be() -> N
     ]
 
 
+def test_a_failure_is_told_though_the_event_of_its_workers_start_is_lost() -> None:
+    hosts = host(0), host(1)
+    begins(*hosts, number=0, seconds=0)
+    hosts[1].died(5, raised="ValueError: loss is NaN")
+    begins(*hosts, number=1, seconds=8)
+    events = hosts[1].fields["events"]
+    events.remove(next(one for one in events if one["event"] == "worker_started" and one["start"] == 0))
+    assert explain_round(view(*hosts).nodes, 1)[0] == (
+        "restart 1 of 3: rank 1 failed with ValueError: loss is NaN (train.py:81)"
+    )
+
+
 def test_a_host_that_left_is_named_also_when_it_answers_no_more() -> None:
     hosts = host(0, hosts=3), host(1, hosts=3), host(2, hosts=3)
     begins(*hosts, number=0, seconds=0)
