@@ -13,7 +13,9 @@ from clusterddp.runs.view.known_messages.row import KnownMessage
 
 __all__ = ["TABLE", "KnownMessage", "find"]
 
-MAX_SEARCHED = 4096  # letters of a text: some patterns take a time that grows with its square
+# Letters of a text: as many as are quoted of a worker, a line and then its exception's message or the end of its stderr
+# (spool/worker_traces.py). Some patterns take a time that grows with its square.
+MAX_SEARCHED = 16 << 10
 TABLE = (*jobs.ROWS, *machines.ROWS)
 _COMPILED = tuple((row, re.compile(row.pattern)) for row in TABLE)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from clusterddp.remote.shared.verdict.failures import last_error_line
+from clusterddp.remote.spool.worker_traces import MAX_QUOTE
 from clusterddp.runs.view.known_messages import MAX_SEARCHED, TABLE, find
+from tests.unit.runs_told import Told, verdict
 
 ROOT = Path(__file__).parents[4]
 TEXTS = sorted((ROOT / "tests" / "data" / "known").glob("*.txt"))
@@ -80,6 +82,15 @@ def test_the_page_shows_the_table() -> None:
     shown = [f"| {row.name} | {row.cause} | {row.remedy} |".replace("\\", "") for row in TABLE]
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line.startswith("| ") and not line.startswith("| name ")] == shown
+
+
+@pytest.mark.parametrize("before", [0, 60, 140, 199])
+def test_a_message_is_known_wherever_it_stands_in_what_is_quoted_of_a_worker(before: int) -> None:
+    frame, line = "  frame: at::native + 0x1 (libtorch_cpu)\n", "CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    lines = [frame] * (MAX_QUOTE // len(frame))
+    lines[before : before + 1] = [line]
+    told = Told().died(5, code=7, stderr="".join(lines) + "aborted\n").failed(6)
+    assert verdict(told).remedy == str(find(line))
 
 
 def test_a_long_line_is_searched_at_its_beginning_alone() -> None:
