@@ -14,7 +14,8 @@ def last_words(request: Request) -> Dict[str, Any]:
     """Operation: how a failed worker's output ended; takes a ``LastWordsRequest``, returns a ``LastWords``."""
     asked = request.read_args(LastWordsRequest)
     spool, key = Spool(asked.spool), worker_key(asked.start, asked.local_rank)
-    return to_fields(LastWords(text=_recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MAX_QUOTED)))
+    text = _recorded(spool.folder, key) or output_end(spool.folder, key + ".err", MAX_QUOTED)[0]
+    return to_fields(LastWords(text=text))
 
 
 def _recorded(spool: str, key: str) -> str:

@@ -42,17 +42,18 @@ def redaction_of(spool: str) -> "Redaction":
     return Redaction(values.values())
 
 
-def output_end(spool: str, name: str, limit: int) -> str:
-    """The last ``limit`` bytes of ``logs/<name>``, or as many as may be quoted, as text without secrets.
+def output_end(spool: str, name: str, limit: int) -> Tuple[str, bool]:
+    """The last ``limit`` bytes of ``logs/<name>`` as text without secrets, and whether they are all that may be quoted.
 
     Empty if the file is missing.
     """
     redaction = redaction_of(spool)
     if redaction.forms:
-        return _redacted_end(spool, name, redaction, max(limit, MAX_QUOTED))[-limit:]
+        text, whole = _redacted_end(spool, name, redaction, max(limit, MAX_QUOTED))
+        return text[-limit:], whole and len(text) <= limit
     limit = quotable(spool, limit)
-    redacted, _ = file_end(os.path.join(spool, QUOTED, name), limit)
-    return redacted or file_end(os.path.join(spool, "logs", name), limit)[0]
+    redacted = file_end(os.path.join(spool, QUOTED, name), limit)
+    return redacted if redacted[0] else file_end(os.path.join(spool, "logs", name), limit)
 
 
 def quotable(spool: str, limit: int) -> int:
@@ -120,14 +121,14 @@ def _redact_quotes(spool: str, redaction: "Redaction") -> None:
             redact_record(path, redaction)
     for path in _files(os.path.join(spool, "logs")):
         name = os.path.basename(path)
-        redacted = _redacted_end(spool, name, redaction)
+        redacted, _ = _redacted_end(spool, name, redaction)
         if name.endswith((".out", ".err")) and redacted != file_end(path, MAX_QUOTED)[0]:
             write_private(os.path.join(spool, QUOTING, name), redacted.encode("utf-8", "replace"), durable=False)
 
 
-def _redacted_end(spool: str, name: str, redaction: "Redaction", limit: int = MAX_QUOTED) -> str:
+def _redacted_end(spool: str, name: str, redaction: "Redaction", limit: int = MAX_QUOTED) -> Tuple[str, bool]:
     text, is_whole = file_end(os.path.join(spool, "logs", name), limit)
-    return redaction.text(text, begins=is_whole)
+    return redaction.text(text, begins=is_whole), is_whole
 
 
 def file_end(path: str, limit: int) -> Tuple[str, bool]:

@@ -25,11 +25,11 @@ def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evid
     keys = {event.key: event for event in failed}
     errors = {key + ".json": _worker_error(spool, key) for key in keys}
     stderr = {
-        key: output_end(spool.folder, key + ".err", MAX_QUOTE)
+        key: output_end(spool.folder, key + ".err", MAX_QUOTE)[0]
         for key, event in keys.items()  # where nothing better is known
         if not (errors[key + ".json"] or event.signal == signal.SIGTERM)
     }
-    return Evidence(all_events, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, MAX_QUOTE)))
+    return Evidence(all_events, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, MAX_QUOTE)[0]))
 
 
 def _worker_error(spool: Spool, key: str) -> Optional[WorkerError]:

@@ -40,6 +40,7 @@ FOLDER = "bundles"  # of a spool: the archives that its own host has written
 ROOM = 1 << 20  # bytes of output in such an archive
 MAX_OTHERS = 768 << 10  # characters of all that is no output
 SAVED_ROOM = 1 << 20  # characters of what saved archives hold, outputs too
+MAX_GROWTH = 16 << 10  # bytes that a live worker may print between the listing of its output and the reading
 MAX_RECORD = 192 << 10  # bytes of a record: the end of a larger one
 MAX_ERRORS = 64
 MAX_SAVED = 3  # archives that a spool keeps
@@ -264,15 +265,17 @@ def _add_outputs(parts: BundleParts, spool: Spool, prefix: str, room: int) -> No
     files = LogFiles(spool, TailRequest(spool=spool.folder, agent=True), timed=False).wanted()
     left_out = 0
     for file, share in shares([file for file in files if file.size], room):
-        size, most = file.size, quotable(spool.folder, share)
+        size = file.size
+        most = quotable(spool.folder, share if share < size else size + MAX_GROWTH)
         if not share:
             left_out += 1
         elif not most:
             why = "the disk was full when the run ended, so it was not compared with the run's secrets"
             parts.lack(prefix + _output_name(file), why)
         else:
-            text = output_end(spool.folder, file.name, most)
-            parts.add_output(prefix + _output_name(file), _output_what(file), text, size, whole=size <= most)
+            text, whole = output_end(spool.folder, file.name, most)
+            whole = whole and size <= most
+            parts.add_output(prefix + _output_name(file), _output_what(file), text, size, whole=whole)
     if left_out:
         parts.lack("%s%d more outputs" % (prefix, left_out), "there are too many of earlier starts of the workers")
 

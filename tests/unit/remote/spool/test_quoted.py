@@ -36,7 +36,7 @@ def raised(writer: Writer, value: object, folder: str = "errors") -> Path:
 
 
 def end(writer: Writer, most: int = MAX_QUOTED) -> str:
-    return output_end(str(writer.folder), f"{KEY}.err", most)
+    return output_end(str(writer.folder), f"{KEY}.err", most)[0]
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -48,6 +48,16 @@ def test_the_end_of_output_is_quoted_without_a_secret_and_the_file_keeps_it(writ
     assert end(writer, 9) == "********\n"
     assert (writer.logs / f"{KEY}.err").read_text().endswith(f"{VALUE}\n")
     assert (writer.folder / "secrets.json").exists() is not over
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_it_is_said_whether_the_end_is_all_of_it(writer: Writer, *, over: bool) -> None:
+    writer.write(f"{KEY}.err", f"401 for {VALUE}\n".encode())
+    if over:
+        drop_secrets(str(writer.folder))
+    shown = "401 for ********\n"
+    assert output_end(str(writer.folder), f"{KEY}.err", len(shown)) == (shown, True)
+    assert output_end(str(writer.folder), f"{KEY}.err", len(shown) - 1) == (shown[1:], False)
 
 
 @pytest.mark.parametrize("over", [False, True])

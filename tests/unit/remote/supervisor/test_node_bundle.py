@@ -15,7 +15,7 @@ import pytest
 from clusterddp.remote.shared.bundle.archive import unpack
 from clusterddp.remote.shared.bundle.bundle_records import INDEX
 from clusterddp.remote.spool.layout import Spool
-from clusterddp.remote.spool.quoted import MAX_QUOTED, drop_secrets, keep_secrets
+from clusterddp.remote.spool.quoted import MAX_QUOTED, drop_secrets, keep_secrets, quotable
 from clusterddp.remote.supervisor import node_bundle
 from clusterddp.remote.supervisor.node_bundle import BundleParts, bundle, save
 from tests.lab.system import wait_until
@@ -73,6 +73,21 @@ def test_an_output_is_cut_from_the_front_at_a_line_and_that_is_said(writer: Writ
     assert note(index, "outputs/start-0/rank3-0.err").endswith("KiB of 117 KiB")
     assert texts["outputs/start-0/rank3-0.out"] == "step 1\n"
     assert note(index, "outputs/start-0/rank3-0.out") == ""
+
+
+@pytest.mark.parametrize(("more", "noted"), [(1, False), (10_000, True)])
+def test_what_a_live_worker_prints_before_its_listed_output_is_read_cuts_no_line(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, more: int, *, noted: bool
+) -> None:
+    def grows(spool: str, limit: int) -> int:
+        writer.write("0.0.out", b"step 1\n" + b"step 2\n" * more)
+        return quotable(spool, limit)
+
+    monkeypatch.setattr(node_bundle, "quotable", grows)
+    texts, index = asked(writer)
+    name = "outputs/start-0/rank3-0.out"
+    assert {*texts[name].splitlines()} == ({"step 2"} if noted else {"step 1", "step 2"})
+    assert note(index, name).startswith("the last ") is noted
 
 
 def test_a_progress_bar_is_cut_at_a_redraw(writer: Writer) -> None:
