@@ -54,7 +54,7 @@ class RunWatch:
         self._reported: dict[int, int] = {}  # attempt → the newest round already reported
         self._last_output = time.monotonic()  # when a worker last printed something
         self._silent = False  # the silence has been reported
-        self._stalls: set[str] = set()  # lines already shown about stalls
+        self._stalls: set[tuple[int, str]] = set()  # (attempt, line) already shown about stalls
         self._broken: set[str] = set()  # hosts that may not answer
         self._stalled = self._restarted = self._exited = self._closed = False
         self._wake = threading.Event()
@@ -102,10 +102,10 @@ class RunWatch:
             self._log_start_events()
         while not self._exited:
             left = None if self._silent or not self.silence else self._last_output + self.silence - time.monotonic()
-            if left is None or left > 0:
-                self._wake.wait(left)
-            else:
+            if left is not None and left <= 0:
                 self._report_silence()
+            elif not (self._stalled or self._restarted):  # what came while a round was gathered is reported now
+                self._wake.wait(left)
             self._wake.clear()
             if self._stalled:
                 self._stalled = False
@@ -143,8 +143,8 @@ class RunWatch:
         """Report each stall once that the hosts have found since this began to watch; each host records all of them."""
         view = self._query_view()
         for line in stall_lines(view.nodes, self._began_ns) if view else ():
-            if line not in self._stalls:
-                self._stalls.add(line)
+            if view and (view.attempt, line) not in self._stalls:
+                self._stalls.add((view.attempt, line))
                 self._tell("stalled", line)
 
     def _log_start_events(self) -> None:

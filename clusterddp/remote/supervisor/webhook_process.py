@@ -139,7 +139,7 @@ class WebhookNotifier:
         self.state = spool.state
         self.lost: Set[str] = set()  # hosts whose loss was notified, by this node or another leader
         self.silent = False  # whether the present silence was notified
-        self.stalls: Set[str] = set()  # those that were notified, by this node or another leader
+        self.stalls: Set[str] = set()  # those of this attempt that were notified, by this node or another leader
         self.events_size = 0  # of the events file, when it was last searched for them
 
     def run(self) -> None:
@@ -173,7 +173,7 @@ class WebhookNotifier:
         is_leader, plan = peers.leader == newest.host, newest.plan()
         self._notify_lost({*plan.record.lost, *set(peers.missing).intersection(peers.excluded)}, is_leader=is_leader)
         if newest.attempt > self.spool.attempt:
-            self.spool, self.silent = newest, False
+            self.spool, self.silent, self.stalls, self.events_size = newest, False, set(), 0
             if is_leader:
                 hosts = ", ".join(plan.peers[member].host for member in plan.members)
                 self.notify("relaunched", "attempt %d on %s" % (newest.attempt, hosts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +158,19 @@ def test_a_stall_is_told_once_and_by_the_lead_alone(tmp_path: Path, server: Serv
     assert node.tells() == []
     node.teller.spool.event("stalled", reason=f"{line}; no restart is left", start=0, local_rank=0, pid=None)
     assert node.tells() == [("stalled", f"{line}; no restart is left")]
+
+
+def test_the_same_stall_in_the_next_attempt_is_told_again(tmp_path: Path, server: Served) -> None:
+    node, line = Node(tmp_path, server), "stalled: rank 1 (h:1) did not join all_reduce #4"
+    node.knows()
+    node.teller.spool.event("stalled", reason=line, start=0, local_rank=0, pid=None)
+    assert node.tells() == [("stalled", line)]
+    second = node.writer.folder.parents[1] / "1" / "0-h"
+    second.mkdir(parents=True)
+    for name in ("plan.json", "peers.json", "events.jsonl"):
+        shutil.copy(node.writer.folder / name, second)
+    assert [event for event, _ in node.tells()] == ["relaunched", "stalled"]
+    assert node.tells() == []
 
 
 def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, server: Served) -> None:
