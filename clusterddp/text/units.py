@@ -57,9 +57,10 @@ def shown(value: object) -> str:
 
 def human_size(size: int) -> str:
     """A number of bytes as text, such as ``1.2 GB``."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        digits = f"{size / unit:.3g}"
+        if float(digits) >= 1:
+            return f"{digits} {name}"
     return counted(size, "byte")
 
 

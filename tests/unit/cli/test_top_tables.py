@@ -54,7 +54,11 @@ def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, col
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(None, "-"), (0, "0"), (1, "1"), (999, "999"), (2150, "2.15k"), (2e9, "2G")]
+    ("size", "text"),
+    [
+        *((None, "-"), (0, "0"), (1, "1"), (999, "999"), (2150, "2.15k"), (2e9, "2G"), (2e12, "2T")),
+        *((999_499, "999k"), (999_500, "1M"), (999_900, "1M"), (999_700_000, "1G"), (999_950_000_000, "1T")),
+    ],
 )
 def test_sizes_are_short(size: float | None, text: str) -> None:
     assert top_tables.short_size(size) == text
