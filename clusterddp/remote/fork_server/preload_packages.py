@@ -24,7 +24,7 @@ from .fork_checks import RefusedError, import_state, refuse_shadows
 from .imports import Imports
 from .preload_trial import PreloadVerdict, reason_against, try_packages
 
-RULES = 2  # version of the trial's rules; verdicts by others do not count
+RULES = 3  # version of the trial's rules; verdicts by others do not count
 MAX_FILE_SIZE = 16 << 20  # bytes of a file of verdicts
 MAX_FILES = 8  # files of verdicts
 ABANDONED_TIMEOUT = 3600.0  # seconds after which a trial's folder counts as abandoned

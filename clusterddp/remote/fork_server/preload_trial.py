@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from importlib.machinery import PathFinder
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, record
@@ -35,6 +35,7 @@ MAX_MEMORY = 600 << 10  # KiB of anonymous memory of a process that has imported
 ALL_TRIED, BAD = 3, 4  # exit codes; the reason is in the notes
 SITES = ("site-packages", "dist-packages")  # where installers put things
 NO_SUCH = "no module or distribution of that name is installed"
+NO_MODULE = "it names no module that could be imported"
 
 
 @record
@@ -177,14 +178,14 @@ def _try_package(name: str, here: str) -> TrialResult:
     """Import a package as a fork server would, and examine the outcome."""
     imports = Imports(sys.modules)
     values: Mapping[str, Sequence[int]] = {}
-    modules: Tuple[str, ...] = ()
+    modules: Optional[Sequence[str]] = None
     files, loaded = mapped_files(), set(sys.modules)
     try:
         reseed()  # so that what it draws from the libraries' generators differs between chains
         memory = procfs.anonymous_memory()
         before = StateBefore()
         for_looking = procfs.anonymous_memory() - memory
-        modules = tuple(modules_of(name, sys.path))
+        modules = modules_of(name, sys.path)
         reason = reason_against(modules, imports, here)
         if not reason and procfs.anonymous_memory() - for_looking > MAX_MEMORY:
             reason = "with it the process would have more than %d MB" % (MAX_MEMORY >> 10)
@@ -201,9 +202,11 @@ def _try_package(name: str, here: str) -> TrialResult:
     for module in set(sys.modules) - loaded:
         file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
         paths.update([file] if isinstance(file, str) else [])
-    asks = sorted({*imports.asked, *(module.partition(".")[0] for module in (name, *modules))})
+    asks = sorted({*imports.asked, *(module.partition(".")[0] for module in (name, *(modules or ())))})
     return TrialResult(
-        PreloadVerdict(name, modules, reason[:400], tuple(sorted(imports.reads)), tuple(asks)), sorted(paths), values
+        PreloadVerdict(name, tuple(modules or ()), reason[:400], tuple(sorted(imports.reads)), tuple(asks)),
+        sorted(paths),
+        values,
     )
 
 
@@ -216,14 +219,16 @@ def _reason_against_generator(one: Any, name: str) -> str:
     )  # fmt: skip
 
 
-def reason_against(modules: Sequence[str], imports: Imports, here: str = "") -> str:
+def reason_against(modules: Optional[Sequence[str]], imports: Imports, here: str = "") -> str:
     """Import a package, and return why it must not be preloaded; empty if it may.
 
-    ``imports`` has the variables and modules that the package asked for afterwards. ``here`` is a path that nothing may
-    keep where it cannot be replaced; empty: this is not checked.
+    ``modules`` is None where it is not installed. ``imports`` has the variables and modules that the package asked for
+    afterwards. ``here`` is a path that nothing may keep where it cannot be replaced; empty: this is not checked.
     """
-    if not modules:
+    if modules is None:
         return NO_SUCH
+    if not modules:
+        return NO_MODULE
     before = set(sys.modules)
     try:
         imports.load_package(modules, here)
@@ -244,8 +249,11 @@ def _is_installed(file: str) -> bool:
     return any("/%s/" % site in file for site in SITES) or file.startswith((library, os.path.realpath(library)))
 
 
-def modules_of(name: str, search: Sequence[str]) -> List[str]:
-    """Return the module of a name in the inventory, else the modules of the distribution of that name."""
+def modules_of(name: str, search: Sequence[str]) -> Optional[List[str]]:
+    """Return the module of a name in the inventory, else the modules of the distribution of that name.
+
+    None if there is neither.
+    """
     top = name.partition(".")[0]
     if "-" not in name and (top in sys.modules or PathFinder.find_spec(top, list(search))):
         return [name]
@@ -256,25 +264,38 @@ def modules_of(name: str, search: Sequence[str]) -> List[str]:
         except OSError:  # no folder: nothing is installed there
             continue
         for entry in entries:
-            if entry.endswith(".dist-info") and _normal_name(entry[: -len(".dist-info")].partition("-")[0]) == wanted:
-                return sorted(_top_levels(os.path.join(folder, entry, "RECORD")))
-    return []
+            base, kind = os.path.splitext(entry)
+            if kind in (".dist-info", ".egg-info") and _normal_name(base.partition("-")[0]) == wanted:
+                return sorted(_modules_by(os.path.join(folder, entry)))
+    return None
 
 
 def _normal_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _top_levels(record: str) -> Set[str]:
-    """Return the top-level modules named in a distribution's list of files."""
+def _modules_by(info: str) -> Set[str]:
+    """Return a distribution's topmost modules: by its list of files or, in the older format, of top-level names."""
+    listed = _lines(os.path.join(info, "RECORD"))
+    if not listed:
+        return {name for name in _lines(os.path.join(info, "top_level.txt")) if name.isidentifier()}
+    paths = [line.partition(",")[0].split("/") for line in listed]
+    packages = [
+        path[:-1] for path in paths if path[-1].startswith("__init__.") and all(map(str.isidentifier, path[:-1]))
+    ]
+    files = {path[0].partition(".")[0] for path in paths if len(path) == 1 and path[0].endswith((".py", ".so"))}
+    modules = {name for name in files if name.isidentifier()}
+    depth = 1 if modules else min(map(len, packages), default=0)  # below a namespace package it is more than one
+    return modules | {".".join(path) for path in packages if len(path) == depth}
+
+
+def _lines(path: str) -> List[str]:
+    """Return the lines of a file; none where it cannot be read."""
     try:
-        with open(record, encoding="utf-8", errors="replace") as stream:
-            paths = [line.partition(",")[0].split("/") for line in stream]
-    except OSError:  # it has no list
-        return set()
-    packages = {path[0] for path in paths if len(path) == 2 and path[1].startswith("__init__.")}
-    modules = {path[0].partition(".")[0] for path in paths if len(path) == 1 and path[0].endswith((".py", ".so"))}
-    return {name for name in packages | modules if name.isidentifier()}
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read().splitlines()
+    except OSError:
+        return []
 
 
 def _write_note(notes: int, seen: TrialResult) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterddp.remote.fork_server.environ_reads import EVERY, first_individual_variable, is_free, named_in
+from clusterddp.remote.fork_server.imports import Imports
 from clusterddp.remote.fork_server.preload_packages import (
     KeptVerdicts,
     Preload,
@@ -19,7 +20,7 @@ from clusterddp.remote.fork_server.preload_packages import (
     digest,
     verdicts_folder,
 )
-from clusterddp.remote.fork_server.preload_trial import PreloadVerdict, modules_of
+from clusterddp.remote.fork_server.preload_trial import NO_MODULE, NO_SUCH, PreloadVerdict, modules_of, reason_against
 from clusterddp.remote.shared.schema.record import to_fields
 from tests.unit.json_values import VALUES
 
@@ -87,7 +88,34 @@ def test_a_name_means_a_module_or_what_a_distribution_has_installed(tmp_path: Pa
     assert modules_of("scikit-learn", search) == ["_more", "six", "sklearn"]
     assert modules_of("scikit_learn", search) == ["_more", "six", "sklearn"]
     assert modules_of("json.decoder", search) == ["json.decoder"]
-    assert modules_of("no-such-one", search) == modules_of("no_such_one.part", search) == []
+    assert modules_of("no-such-one", search) is modules_of("no_such_one.part", search) is None
+
+
+def test_a_distribution_below_a_namespace_package_means_its_topmost_packages(tmp_path: Path) -> None:
+    info = tmp_path / "google_cloud_storage-2.1.dist-info"
+    info.mkdir()
+    (info / "top_level.txt").write_text("google\n")
+    (info / "RECORD").write_text(
+        "google/cloud/storage/__init__.py,sha256=x,0\ngoogle/cloud/storage/blob/__init__.py,,\n"
+        "google/cloud/storage_v2/__init__.py,,\ngoogle/cloud/py.typed,,\n../../bin/x/__init__.py,,\n"
+    )
+    search = [str(tmp_path)]
+    assert modules_of("google-cloud-storage", search) == ["google.cloud.storage", "google.cloud.storage_v2"]
+
+
+def test_a_distribution_of_the_older_format_means_its_top_level_names(tmp_path: Path) -> None:
+    for name, names in (("python_dateutil-2.8-py3.10", "dateutil\n"), ("scripts_only-1", "\n")):
+        (tmp_path / f"{name}.egg-info").mkdir()
+        (tmp_path / f"{name}.egg-info" / "top_level.txt").write_text(names)
+    (tmp_path / "a_file-1.egg-info").write_text("Name: a-file\n")
+    search = [str(tmp_path)]
+    assert modules_of("python-dateutil", search) == ["dateutil"]
+    assert modules_of("scripts-only", search) == modules_of("a-file", search) == []
+
+
+def test_what_names_no_module_is_not_said_to_be_missing() -> None:
+    assert reason_against(None, Imports({})) == NO_SUCH
+    assert reason_against([], Imports({})) == NO_MODULE
 
 
 def test_what_differs_between_workers_runs_or_logins_is_not_to_be_read() -> None:
