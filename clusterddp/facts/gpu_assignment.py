@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Nodes = Sequence[tuple[HostEntry, Facts]]
 
+MAX_DEVICES = 1024  # of a host: no machine has more, whatever a host says
 FREE_MIB = 500  # a GPU with less memory in use counts as free: the driver and a display take a little
 
 
@@ -136,7 +137,7 @@ def _visible(facts: Facts) -> tuple[_Device, ...]:
         return tuple(_device_named(name, facts) for name in names if name and name != "-1")
     if facts.gpus and not any(gpu.mig for gpu in facts.gpus):
         return tuple(_device(gpu, gpu.uuid) for gpu in facts.gpus)
-    return tuple(_device_named(str(index), facts) for index in range(facts.devices))
+    return tuple(_device_named(str(index), facts) for index in range(min(facts.devices, MAX_DEVICES)))
 
 
 def _device(gpu: Gpu, name: str) -> _Device:
@@ -283,6 +284,8 @@ def check_gpus(nodes: Nodes) -> list[str]:
 
 def _wrong_names(entry: HostEntry, facts: Facts) -> str:
     """Which GPU of ``clusterddp_gpus`` a host does not have, with the remedy; empty if it has all."""
+    if not isinstance(entry.gpus, tuple):
+        return ""
     try:
         _node_gpus(entry, facts, GpuPolicy())
     except PlanError as error:

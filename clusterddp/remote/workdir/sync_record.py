@@ -142,7 +142,7 @@ class SyncRecord:
 
     def begin(self, digest: str, data: bytes) -> None:
         """Record, before any change, that the files of one more manifest are written by us from now on."""
-        if self.manifest(digest) != data:
+        if not data or self.manifest(digest) != data:  # one that is missing reads as that of a project without code
             write_private(os.fsdecode(self._path(MANIFEST + on_disk(digest))), data, durable=False)
         self._manifests = [*(earlier for earlier in self._manifests if earlier != digest), digest]
         self.digest, self._entries = "", None

@@ -71,8 +71,8 @@ def extra_line(line: str) -> str:
         raise UsageError(f"clusterddp_slurm_lines: --{match[1]} is set by clusterddp itself", remedy="leave it out")
     if match[1] == "clusters":
         raise UsageError(
-            "clusterddp_slurm_lines: --clusters: only the login host's own cluster is asked for its jobs",
-            remedy="give a login host of that cluster clusterddp_role: login",
+            f"clusterddp_slurm_lines: {option!r}: only the login host's own cluster is asked for its jobs",
+            remedy="use a login host of that cluster",
         )
     return option
 
