@@ -46,4 +46,5 @@ def _config_path() -> Path | None:
     """The ansible.cfg that Ansible would use, in its order of search."""
     candidates = [os.environ.get("ANSIBLE_CONFIG") or "", "ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"]
     paths = [user_path(candidate) for candidate in candidates if candidate]
-    return next((path for path in paths if path.is_file()), None)
+    # Path's own raises where a folder above may not be searched.
+    return next((path for path in paths if os.path.isfile(path)), None)  # noqa: PTH113

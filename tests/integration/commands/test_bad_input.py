@@ -80,7 +80,6 @@ def test_the_home_folder_and_the_root_are_no_projects(user: User) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "holds"),
     [
-        ("x.yaml", "#!/bin/sh\n", ("x.yaml: is an executable inventory",)),
         ("e.yaml", "", ("e.yaml:1: is empty",)),
         ("g.yaml", "gpu:\n  hosts:\n", ("g.yaml:1: holds no host",)),
         ("r.yaml", "all:\n  hosts:\n    gpu[3:1]:\n", ("r.yaml:3:gpu[3:1]: range '[3:1]' is empty",)),
@@ -91,6 +90,12 @@ def test_a_wrong_inventory_is_one_line_with_its_place(user: User, name: str, tex
     user.write(name, text)
     one_line(user.run("up", name), 2, *holds)
     one_line(user.run("run", "-i", name, "train.py"), 125, *holds)
+
+
+def test_a_script_in_place_of_an_inventory_is_for_up_which_runs_what_is_executable(user: User) -> None:
+    user.write("x.yaml", "#!/bin/sh\n")
+    one_line(user.run("run", "-i", "x.yaml", "train.py"), 125, "x.yaml: is an executable inventory", "up x.yaml")
+    one_line(user.run("up", "x.yaml"), 2, "x.yaml: is a script that is not executable", "chmod u+x")
 
 
 def test_a_host_list_that_fails_leaves_an_inventory_to_edit_that_is_never_overwritten(tmp_path: Path) -> None:
