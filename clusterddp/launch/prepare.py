@@ -204,7 +204,7 @@ def _make_node(prep: Preparation, host: Host) -> Node:
 
 
 def started_plainly(node: Node) -> Node:
-    """Return the node with workers that no fork server starts, as ``--no-fork-server`` has it."""
+    """Return the node with its fork server switched off, as ``--no-fork-server`` asks."""
     return node._replace(settings=node.settings._replace(fork_server=False))
 
 

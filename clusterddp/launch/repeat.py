@@ -90,8 +90,8 @@ def options_of(record: RunRecord, ask: Callable[[str], str] | None = None) -> Ru
     given = {"launcher": record.launcher, **record.options}
     run_name = record.name
     if record.array:  # of its array this run alone
-        base, _, index = (run_name or "").rpartition(".")
-        run_name, given["array"] = None if base == record.run else base, f"{index}-{index}"
+        array_name, index = record.array_and_index
+        run_name, given["array"] = None if array_name == record.run else array_name, f"{index}-{index}"
     unknown = given.keys() - {option.name for option in fields(RunOptions)}
     if unknown:
         raise _refusal(record, f"this version knows no option {min(unknown)}", "take the version that started it")

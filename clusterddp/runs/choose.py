@@ -84,7 +84,7 @@ def choose_run(
 
 def array_names(record: RunRecord) -> tuple[str, ...]:
     """Return the names of the run's array: its runs' name without the index, and its id; empty outside an array."""
-    return ((record.name or "").rpartition(".")[0], record.array) if record.array else ()
+    return (record.array_and_index[0], record.array) if record.array else ()
 
 
 def array_runs(runs: Sequence[RunView], reference: str) -> list[RunView]:

@@ -91,7 +91,7 @@ def _query_view(run: RunOnHosts) -> RunView | None:
 
 
 def nobody_answers(error: ClusterddpError) -> bool:
-    """Whether an error means no more than that who was asked does not answer now: asked again, it may."""
+    """Whether an error only means that hosts do not answer at the moment, so that they are worth asking again."""
     errors = error.errors if isinstance(error, HostsError) else [error]
     return any(isinstance(one, UnreachableError) for one in errors)
 

@@ -49,7 +49,7 @@ print("done", flush=True)
 
 @contextlib.contextmanager
 def bashrc(host: LabHost, text: str) -> Iterator[None]:
-    """Replace the user's .bashrc on a host, which tests share, for the block."""
+    """Write the user's .bashrc on a host, and restore it after the block: other tests use the same host."""
     before = host.read(f"{HOME}/.bashrc")
     host.write(".bashrc", text)
     try:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from clusterddp.sync.result import SyncResult
 
+CKPT = "ckpt/last.pt"  # a file of data
+
 
 class Cut(BaseException):
     """The process is killed here."""

@@ -75,7 +75,7 @@ def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
 
 
 def _say_what_is_left_out(text: str, origin: str, *, in_effect: bool) -> None:
-    """Print what the inventory of an ssh_config will not have; ``in_effect``: ssh reads the file anyway."""
+    """Print which settings of an ssh_config the inventory will lack; ``in_effect``: ssh applies that file itself."""
     left_out = unconverted_keywords(text) if in_effect or is_ssh_config(text) else []
     dropped = [keyword for keyword in left_out if keyword.lower() != "include"]
     if len(dropped) < len(left_out):

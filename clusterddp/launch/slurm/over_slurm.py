@@ -346,17 +346,15 @@ def _never_began(login: LoginHost, run: str, number: str) -> bool:
     """
     deadline = time.monotonic() + REASON_TIMEOUT
     try:
-        while (job := login.jobs([number]).get(number)) and not meaning(job.state).over:
-            submitted = login.run(run)
-            if submitted and has_final_report(submitted):
+        while True:
+            job, submitted = login.jobs([number]).get(number), login.run(run)
+            if job is None or (submitted and has_final_report(submitted)):
                 return True
-            if time.monotonic() > deadline:
-                return False
+            if meaning(job.state).over or time.monotonic() > deadline:
+                return meaning(job.state).over and not job.nodes
             time.sleep(QUERY_INTERVAL)
     except HostError:  # Slurm does not answer
         return False
-    submitted = login.run(run)
-    return job is None or not job.nodes or (submitted is not None and has_final_report(submitted))
 
 
 def _proofs(view: RunView, state: str) -> dict[str, Proof]:

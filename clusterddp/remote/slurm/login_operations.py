@@ -153,7 +153,7 @@ def _start_inside_job(folder: JobFolder, script: str, job: str) -> CommandAnswer
 def _cancel_by_comment(folder: JobFolder, *, all_runs: bool = False) -> None:
     """Cancel a run's job, found by its comment, or its whole array: sbatch was cut off, so the number is unknown."""
     record = folder.job().plan.record
-    index = (record.name or "").rpartition(".")[2] if record.array and not all_runs else ""
+    index = "" if all_runs else record.array_and_index[1]
     answer = run_command(["squeue", "--me", "--all", "--noheader", "--format=%F|%k"])
     for line in {*answer.out.splitlines()} if answer.status == 0 else ():
         number, _, comment = line.strip().partition("|")

@@ -43,7 +43,7 @@ def redaction_of(spool: str) -> "Redaction":
 
 
 def output_end(spool: str, name: str, limit: int) -> Tuple[str, bool]:
-    """The last ``limit`` bytes of ``logs/<name>`` as text without secrets, and whether they are all that may be quoted.
+    """Return the last ``limit`` bytes of ``logs/<name>`` with secrets removed, and whether they are all of the file.
 
     Empty if the file is missing.
     """

@@ -191,7 +191,7 @@ class Relaunching:
         return NoAttempt(reason) if self.work.ask("last record", lambda: self._write_end(node, reason)) else None
 
     def _write_end(self, node: "NodeParts", reason: str) -> None:
-        """Record that the last attempt's exit is the run's, and drop its secrets; the file thread calls this."""
+        """Mark the last attempt's exit record as final, and delete the attempt's secrets; runs in the file thread."""
         self._make_final(node, reason)
         node.spool.drop_secrets()
 

@@ -25,11 +25,6 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(tmp_path)
-
-
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("after", [0, 2])
 def test_a_disk_that_takes_no_more_is_one_line_and_the_old_code_stays(

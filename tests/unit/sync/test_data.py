@@ -16,24 +16,10 @@ from clusterddp.remote.shared.workdir.manifest import Disk, Entry
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
 from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.sync.send_code import preview, sync
-from tests.unit.sync_help import FakeHost, content, project_at, project_tree, write
+from tests.unit.sync_help import CKPT, FakeHost, content, project_at, project_tree, write
 
 if TYPE_CHECKING:
     from clusterddp.sync.result import SyncResult
-
-CKPT = "ckpt/last.pt"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    write(folder, **{"train.py": "print(1)", CKPT: "laptop"})
-    return folder
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(tmp_path)
 
 
 def synced(root: Path, *hosts: FakeHost, take: str = "") -> SyncResult:

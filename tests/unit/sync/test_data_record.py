@@ -12,23 +12,11 @@ from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry
 from clusterddp.remote.workdir.data import HOST, DataPlan
-from tests.unit.sync.test_data import CKPT, git, synced
-from tests.unit.sync_help import Cut, FakeHost, content, cut_after, write
+from tests.unit.sync.test_data import git, synced
+from tests.unit.sync_help import CKPT, Cut, FakeHost, content, cut_after, write
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    write(folder, **{"train.py": "print(1)", CKPT: "laptop"})
-    return folder
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(tmp_path)
 
 
 def test_data_that_may_not_be_synced_is_refused(root: Path, host: FakeHost) -> None:

@@ -22,11 +22,6 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(tmp_path)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

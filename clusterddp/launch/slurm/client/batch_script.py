@@ -78,7 +78,7 @@ def extra_line(line: str) -> str:
 
 
 def _splits(option: str) -> bool:
-    """Whether its quotes are in pairs."""
+    """Whether a shell could split the option into words: its quotes are balanced."""
     try:
         return bool(shlex.split(option))
     except ValueError:

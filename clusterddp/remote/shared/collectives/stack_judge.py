@@ -14,7 +14,7 @@ MAX_STACKS = 8  # ranks whose stacks are taken
 
 
 class Evidence(NamedTuple):
-    """What is known: the finding, and for each rank its trace, its host and its stack where they are known."""
+    """What `why` knows of a run: the finding, and the trace, host and stack of each rank where they are known."""
 
     finding: Finding
     traces: Mapping[int, WorkerTrace]

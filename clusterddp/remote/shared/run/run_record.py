@@ -58,6 +58,12 @@ class RunRecord(NamedTuple):
     array: Optional[str] = field(Fields.maybe_text, default=None)  # an id that all runs of an array share
     more: Mapping[str, Any] = {}
 
+    @property
+    def array_and_index(self) -> Tuple[str, str]:
+        """The array's name and this run's index in it, which form the run's name; both empty outside an array."""
+        name, _, index = (self.name or "").rpartition(".") if self.array else ("", "", "")
+        return name, index
+
 
 def read_run_record(data: Any) -> RunRecord:
     """Read a run's record from its JSON object; ``to_fields`` is the inverse. Raises DamagedError."""

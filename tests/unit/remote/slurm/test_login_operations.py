@@ -19,6 +19,17 @@ print(json.dumps(dict(os.environ)))
 """
 
 
+def environment_of(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, str]:
+    """The environment that a login with these variables gives this command of Slurm's."""
+    (folder / program).write_text(TELLS)
+    (folder / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found: dict[str, str] = json.loads(run_command([program, "word"]).out)
+    return found
+
+
 def test_what_a_script_sets_is_no_variables_to_change() -> None:
     script = "#!/bin/sh\n#SBATCH --time=240\n#SBATCH --gpus-per-node=2\n#SBATCH --mem 4G\necho '#SBATCH --qos=x'\n"
     assert variables_of(script) == {"SBATCH_TIMELIMIT", "SBATCH_GPUS_PER_NODE", "SBATCH_MEM_PER_NODE"}
@@ -30,12 +41,8 @@ def test_what_a_script_sets_is_no_variables_to_change() -> None:
 def test_a_variable_of_the_login_does_not_win_over_what_a_script_sets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (tmp_path / "sbatch").write_text(TELLS)
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv(f"SBATCH_{name}", "ALL")
-    monkeypatch.setenv("SBATCH_ACCOUNT", "vision")
-    seen = json.loads(run_command(["sbatch", "script"]).out)
+    given = {f"SBATCH_{name}": "ALL", "SBATCH_ACCOUNT": "vision"}
+    seen = environment_of("sbatch", tmp_path, monkeypatch, **given)
     assert f"SBATCH_{name}" not in seen
     assert seen["SBATCH_ACCOUNT"] == "vision"  # what a script says nothing of is the user's
 
@@ -46,8 +53,4 @@ def test_a_variable_of_the_login_does_not_win_over_what_a_script_sets(
 def test_a_variable_of_the_login_does_not_change_what_slurm_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (tmp_path / "squeue").write_text(TELLS)
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv(name, "x")
-    assert name not in json.loads(run_command(["squeue"]).out)
+    assert name not in environment_of("squeue", tmp_path, monkeypatch, **{name: "x"})

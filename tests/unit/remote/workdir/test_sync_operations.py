@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from clusterddp.remote.workdir import folder_lock, run_markers, sync_record
 from clusterddp.remote.workdir.live_runs import live_runs
 from clusterddp.remote.workdir.update import WorkdirUpdate
 from clusterddp.sync.transfer.upload import Uploads
+from tests.lab.system import wait_until
 from tests.unit.sync_help import Cut, FakeHost, content, cut_after, push, tree_of, write
 
 if TYPE_CHECKING:
@@ -99,10 +99,13 @@ def test_the_lock_is_renewed_while_contents_are_waited_for(
     def slow(uploads: Uploads, *args: Any, **options: Any) -> Iterator[Any]:
         head, *rest = pieces(uploads, *args, **options)
         yield head
-        for _ in range(5):
-            time.sleep(0.05)
-            beats.update(path.stat().st_mtime_ns for path in (host.workdir / ".clusterddp-live").glob("lock.held.*"))
+        for _ in range(2):
+            wait_until("the lock is renewed", lambda: not beats.issuperset(beat()))
+            beats.update(beat())
         yield from rest
+
+    def beat() -> list[int]:
+        return [path.stat().st_mtime_ns for path in (host.workdir / ".clusterddp-live").glob("lock.held.*")]
 
     monkeypatch.setattr(Uploads, "pieces", slow)
     push(root, host)
