@@ -160,12 +160,13 @@ def _entries(request: Pull, site: Site) -> tuple[HostEntry, ...]:
 def _query(request: Pull, site: Site, entries: Sequence[HostEntry], view: RunView | None) -> FileQuery:
     """Return the query that the launcher answers, as it knows where the files are."""
     view_of_ranks = view or (find_runs.find_view(site) if request.ranks is not None else None)
+    holders = view_of_ranks.holders(request.ranks) if view_of_ranks and request.ranks is not None else None
     return FileQuery(
         path=None if view else str(request.what),
         view=view_of_ranks,
         entries=entries,
         pattern=request.hosts,
-        names=None if view_of_ranks is None or request.ranks is None else _hosts_of_ranks(request.ranks, view_of_ranks),
+        names=None if holders is None else {*holders.values()},
         last_run=lambda: find_runs.find_view(site),
     )
 
@@ -193,15 +194,6 @@ def _named_run(request: Pull, site: Site, entries: Sequence[HostEntry]) -> RunVi
             f"{reference} is a run, and a path in the workdir", remedy=f"write ./{reference}, or --run {reference}"
         )
     return exact[-1]
-
-
-def _hosts_of_ranks(ranks: Sequence[int], view: RunView) -> set[str]:
-    """Return the hosts that held these ranks."""
-    hosts = {host.name: host.ranks for host in view.hosts()}
-    missing = set(ranks).difference(*hosts.values())
-    if missing:
-        raise RunError(f"run {view.run} has no rank {min(missing)}")
-    return {name for name, held in hosts.items() if set(held).intersection(ranks)}
 
 
 def _local_name(view: RunView) -> str:

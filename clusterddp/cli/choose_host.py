@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import RunError, UsageError
+from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
     from clusterddp.api.cluster import Cluster
@@ -25,11 +25,4 @@ def find_entry(cluster: Cluster, name: str) -> HostEntry:
 
 def host_of_rank(cluster: Cluster, rank: int, run: str | None) -> str:
     """Return the host that holds a rank of a run: of ``run``, else of the live one, else of the last."""
-    run_found = cluster.find(run)
-    hosts = run_found.view().hosts()
-    host = next((host.name for host in hosts if rank in host.ranks), None)
-    if host is None:
-        ranks = sorted(one for host in hosts for one in host.ranks)
-        remedy = f"its ranks are 0 to {ranks[-1]}" if ranks else "no worker of it has started yet"
-        raise RunError(f"run {run_found.id} has no rank {rank}", remedy=remedy)
-    return host
+    return cluster.find(run).view().holders([rank])[rank]

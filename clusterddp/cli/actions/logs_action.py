@@ -95,12 +95,9 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
 
 def _refuse_missing_rank(run: Run, ranks: tuple[int, ...]) -> None:
     """Raise RunError if no worker has one of these ranks, neither from the start nor on a host that joined later."""
-    world = run.record.world_size or 0
-    if not ranks or min(ranks) < world:
-        return
-    held = {rank for host in run.view().hosts() for rank in host.ranks}
-    if held.isdisjoint(ranks):
-        raise RunError(f"run {run.id} has no rank {min(ranks)}", remedy=f"its ranks are 0-{max({world - 1, *held})}")
+    late = [rank for rank in ranks if rank >= (run.record.world_size or 0)]
+    if late:
+        run.view().holders(late)
 
 
 def wait_until_begun(run: Run) -> Run:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.errors import RunError
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, newest_start, of_kind
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
@@ -31,6 +32,7 @@ from clusterddp.runs.view.run_status import (
     seconds,
 )
 from clusterddp.runs.view.verdict_lines import Verdict, all_recovered, node_end, remedy
+from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -273,6 +275,19 @@ class RunView:
         ends = {end.host: end for end in reversed(self.kept.hosts if self.kept else ())}  # a host's first one counts
         hosts = [*map(_host_status, self.nodes), *map(self._absent_status, self._absent_hosts())]
         return tuple(replace(host, end=ends.get(host.name)) for host in hosts)
+
+    def holders(self, ranks: Iterable[int]) -> dict[int, str]:
+        """Return the host that holds each of these ranks; raises RunError if one is nowhere."""
+        hosts = self.hosts()
+        held = {rank: host.name for host in hosts for rank in host.ranks}
+        missing = sorted(set(ranks).difference(held))
+        if not missing:
+            return {rank: held[rank] for rank in ranks}
+        silent = [host.name for host in hosts if host.state == UNREACHABLE]
+        if silent:  # its ranks are not known
+            raise RunError(f"rank {missing[0]} of run {self.run} was not found", remedy=f"{few(silent, 3)} did not answer")
+        remedy = f"its ranks are 0-{max(held)}" if held else "no worker of it has started yet"
+        raise RunError(f"run {self.run} has no rank {missing[0]}", remedy=remedy)
 
     def _absent_hosts(self) -> list[str]:
         """Return the hosts of the plan that did not answer, or were not asked."""
