@@ -11,7 +11,7 @@ import click
 from clusterddp.cli.completion import hosts
 from clusterddp.errors import UsageError
 from clusterddp.launch.options import option_values
-from clusterddp.text.units import duration, ranks
+from clusterddp.text.units import duration, ranks, shown, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,9 +90,10 @@ class AttemptType(click.ParamType[Any]):
         text = str(value).strip()
         if text in {"last", "all"}:
             return text
-        if not (text.isascii() and text.isdecimal()) or not int(text):
-            self.fail(f"{text!r} is no attempt; write a number from 1, last or all", param, ctx)
-        return int(text)
+        number = whole_number(text)
+        if not number:
+            self.fail(f"{shown(text)} is no attempt; write a number from 1, last or all", param, ctx)
+        return number
 
 
 class Ranks(click.ParamType[Any]):

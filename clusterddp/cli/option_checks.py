@@ -51,7 +51,7 @@ def read_environment(settings: tuple[str, ...], file: Path | None) -> dict[str, 
 def _read_env_file(file: Path) -> dict[str, str]:
     """Return the variables in a file of ``K=V`` lines; raises UsageError that names the line."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # Notepad begins a file with a mark
     except OSError as error:
         raise UsageError(f"--env-file {file}: {error.strerror}", remedy="give a file of K=V lines") from None
     except UnicodeDecodeError as error:

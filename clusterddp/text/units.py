@@ -1,4 +1,4 @@
-"""Sizes in bytes, durations in seconds and lists of ranks, as people write them."""
+"""Numbers, sizes in bytes, durations in seconds and lists of ranks, as people write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def parse_size(text: str) -> int:
     """Bytes from ``500MB``, ``2G``, ``1.5 GB``, ``100000``; units are decimal. ``UsageError`` for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
     if not match or float(match[1]) == 0:
         raise UsageError(f"{text!r} is not a size", remedy="write it as 500MB or 2G")
     return int(float(match[1]) * _BYTES[match[2].upper()])
@@ -26,7 +26,7 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Seconds from ``90``, ``90s``, ``5m``, ``2h``, ``1.5d``; ``UsageError`` for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)([smhd]?)\s*", text)
-    if not match:
+    if not match or float(match[1]) * _SECONDS[match[2]] > _MAX_SECONDS:
         raise UsageError(f"{text!r} is not a duration", remedy="write it as 90s, 5m or 2h")
     return float(match[1]) * _SECONDS[match[2]]
 
@@ -53,6 +53,15 @@ def shown(value: object) -> str:
     """A value's ``repr``, cut to 60 letters."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+
+
+def whole_number(value: object) -> int | None:
+    """A whole number, also from a text of digits as Ansible's tools write it; else None (also for True, False)."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        return int(value)
+    return None
 
 
 def human_size(size: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.yaml_values import Opaque
+from clusterddp.text.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,12 +138,3 @@ def shell_lines(setting: Setting) -> tuple[str, ...]:
     if not all(isinstance(part, str) and "\0" not in part for part in parts):
         refuse_value(setting, "text, or a list of texts", "quote each line")
     return tuple(one for part in parts for one in part.splitlines() if one.strip())
-
-
-def whole_number(value: object) -> int | None:
-    """A whole number, also from a text of digits as Ansible's tools write it; else None (also for True, False)."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        return int(value)
-    return None

@@ -18,11 +18,10 @@ from clusterddp.inventory.variables.reader import (
     number,
     refuse_value,
     shell_lines,
-    whole_number,
 )
 from clusterddp.inventory.yaml_values import plain
 from clusterddp.remote.shared.run.run_settings import MIN_STALL
-from clusterddp.text.units import duration
+from clusterddp.text.units import duration, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

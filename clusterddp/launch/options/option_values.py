@@ -14,7 +14,7 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.run.node_env import STALE_VARIABLES
 from clusterddp.remote.shared.run.run_settings import MIN_STALL
 from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
-from clusterddp.text.units import duration, parse_size, shown
+from clusterddp.text.units import duration, parse_size, shown, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,10 +190,11 @@ def number(least: int, *, auto: bool = False) -> Callable[[Any], int | None]:
         written = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
         if auto and written == "auto":
             return None
-        if not (written.isascii() and written.isdecimal()) or int(written) < least:
+        found = whole_number(written)
+        if found is None or found < least:
             what = "neither auto nor a" if auto else "no"
             raise UsageError(f"{shown(written or value)} is {what} number of at least {least}")
-        return int(written)
+        return found
 
     return read
 

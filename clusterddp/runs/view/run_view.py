@@ -285,7 +285,9 @@ class RunView:
             return {rank: held[rank] for rank in ranks}
         silent = [host.name for host in hosts if host.state == UNREACHABLE]
         if silent:  # its ranks are not known
-            raise RunError(f"rank {missing[0]} of run {self.run} was not found", remedy=f"{few(silent, 3)} did not answer")
+            raise RunError(
+                f"rank {missing[0]} of run {self.run} was not found", remedy=f"{few(silent, 3)} did not answer"
+            )
         remedy = f"its ranks are 0-{max(held)}" if held else "no worker of it has started yet"
         raise RunError(f"run {self.run} has no rank {missing[0]}", remedy=remedy)
 

@@ -75,6 +75,9 @@ WRONG_RUN = [
     (["--secret", "A=hunter2", "train.py"], "--secret: takes a name alone", "export the value"),
     (["--env-file", "nothing", "train.py"], "--env-file nothing: No such file", "K=V lines"),
     (["--env-file", ".", "train.py"], "--env-file .: Is a directory", "K=V lines"),
+    (["--time-limit", "9" * 400, "train.py"], "--time-limit: '999", "is no duration"),
+    (["--max-restarts", "9" * 5000, "train.py"], "--max-restarts: '999", "is no number of at least 0"),
+    (["--log-limit", "9" * 400, "train.py"], "--log-limit: '999", "is no size"),
     (["--time-limit", "5x", "train.py"], "--time-limit: '5x' is no duration", "5m"),
     (["--time-limit", "0", "train.py"], "--time-limit: '0' is no time at all", "leave it out"),
     (["--grace", "-1", "train.py"], "--grace: '-1' is no duration", "5m"),
@@ -219,9 +222,9 @@ def test_an_env_files_error_names_its_line(folder: Path, text: bytes, said_of_it
 def test_an_env_file_is_read_and_the_lines_words_stand_above_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAKEN", "ours")
     file = folder / "e"
-    file.write_bytes(b"# comment\n\nA=1\r\nexport B = two words\nC=a=b\nTAKEN=file\n")
+    file.write_bytes(b"\xef\xbb\xbfFIRST=0\n# comment\n\nA=1\r\nexport B = two words\nC=a=b\nTAKEN=file\n")
     found = option_checks.read_environment(("A=9", "TAKEN", "EMPTY="), file)
-    assert found == {"A": "9", "B": " two words", "C": "a=b", "TAKEN": "ours", "EMPTY": ""}
+    assert found == {"FIRST": "0", "A": "9", "B": " two words", "C": "a=b", "TAKEN": "ours", "EMPTY": ""}
 
 
 @pytest.mark.parametrize(
