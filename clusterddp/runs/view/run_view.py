@@ -135,8 +135,12 @@ class RunView:
 
     @property
     def unended(self) -> list[str]:
-        """The hosts on which a part of a run that is over goes on: they were cut off when it was stopped or ended."""
-        return [] if self.live else [node.host for node in self.nodes if node.state not in ENDED_STATES]
+        """The hosts on which a part of a run that is over goes on: they were cut off when it was stopped or ended.
+
+        Also in an earlier attempt: a host that claims a later one hides the others from no `stop`.
+        """
+        newest = {node.host: node for node in (*self.earlier, *self.nodes)}
+        return [] if self.live else [host for host, node in newest.items() if node.state not in ENDED_STATES]
 
     @property
     def goes_on(self) -> bool:

@@ -368,6 +368,19 @@ class TestAttempts:
         }
         assert list(view.spools) == [1, 2, 3]
 
+    def test_a_host_that_claims_a_later_attempt_has_ended_hides_no_live_one(self) -> None:
+        liar = Told(2, run="r1", hosts=["gpu02"])
+        liar.fields["attempt"] = 2
+        view = one(*made("r1"), liar.succeeded(9))
+        assert (view.goes_on, view.unended) == (True, ["gpu00", "gpu01"])
+
+    def test_an_earlier_attempts_host_that_takes_part_in_the_last_one_has_ended_with_it(self) -> None:
+        first, second = made("r1"), made("r1")
+        for told in second:
+            told.fields["attempt"] = 2
+            told.succeeded(9)
+        assert one(*first, *second).unended == []
+
 
 def test_why_a_run_is_not_started_again_is_told() -> None:
     left = Told(0).ended("stopped", 5, final="2 of 3 hosts are left").node
