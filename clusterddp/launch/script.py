@@ -167,6 +167,8 @@ def _suggestion(script: str, cwd: Path) -> str:
 
 def _check_syntax(source: bytes, script: str) -> None:
     """Refuse syntax errors, unless a newer Python than this one might accept the code: then the hosts decide."""
+    if b"\0" in source:  # a zip file with the code in it, or byte code
+        return
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -178,7 +180,7 @@ def _check_syntax(source: bytes, script: str) -> None:
         raise ScriptError(
             f"{script}:{error.lineno or 1}: {type(error).__name__}: {error.msg}{wrong}", remedy="nothing was started"
         ) from None
-    except (ValueError, RecursionError, MemoryError):  # null bytes, or too deeply nested
+    except (ValueError, RecursionError, MemoryError):  # too deeply nested
         return
 
 

@@ -1,8 +1,8 @@
 """The folders of a host's environments, and the file that marks one as complete.
 
 Below ``<state>/environments``: ``wheels/SHA256`` (a file each), ``ID/`` (the environment in its final folder, since its
-scripts contain paths), ``ID.lock`` (held while it is built). ``ID/ready`` is written last: an environment without it is
-incomplete.
+scripts contain paths), ``ID.work/`` (while it is built), ``ID.lock`` (held meanwhile). ``ID/ready`` is written last: an
+environment without it is incomplete.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from ..system.small_files import names_in
 
 FOLDER = "environments"
 READY = "ready"
+WORK = ".work"  # after the id: the folder of a build, with the cache of its installer
 IDENT = re.compile(r"[0-9a-f]{64}")
 _INSTALLER_FILES = (
     "INSTALLER",
@@ -99,11 +100,9 @@ class EnvironmentStore:
         write_json(os.path.join(self.folder_of(ident), READY), to_fields(built))
 
     def all(self) -> List[str]:
-        """The ids of all environments, complete or not."""
-        try:
-            return sorted(name for name in os.listdir(self.folder) if IDENT.fullmatch(name))
-        except FileNotFoundError:  # none was ever built
-            return []
+        """The ids of all environments, complete or not, also of those whose build was killed before it made one."""
+        names = {name.removesuffix(WORK) for name in names_in(self.folder)}
+        return sorted(name for name in names if IDENT.fullmatch(name))
 
 
 def _open_locked(path: str, flags: int) -> Optional[int]:

@@ -24,7 +24,7 @@ from ..system.bootstrap import Refused, private
 from ..system.bounded_child import Child
 from ..system.interpreter import find_interpreter
 from ..system.setup_env import setup_environment
-from .folders import BuiltEnvironment, EnvironmentStore, installed_digest
+from .folders import WORK, BuiltEnvironment, EnvironmentStore, installed_digest
 
 BUILD_TIMEOUT = 3600.0  # seconds that uv may take on a slow disk
 _QUERY_TIMEOUT = 60.0
@@ -113,7 +113,7 @@ def environment_proof(request: Request) -> Dict[str, Any]:
 def _build(store: EnvironmentStore, build: BuildRequest) -> str:
     """Build an environment of the host's wheels with uv; returns the digest of what is installed."""
     target = store.folder_of(build.ident)
-    work = target + ".work"
+    work = target + WORK
     for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(work, "links"), mode=0o700)

@@ -12,7 +12,7 @@ from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
 from ..system.small_files import names_in
-from .folders import EnvironmentStore
+from .folders import WORK, EnvironmentStore
 
 FRESH_TIMEOUT = 3600.0  # seconds in which a wheel may be about to be installed
 ABANDONED_TIMEOUT = 7 * 86400.0  # seconds after which nobody will finish a partly sent wheel
@@ -32,7 +32,7 @@ def environments(request: Request) -> List[Dict[str, Any]]:
     for ident in store.all():
         built = store.ready(ident)
         use = _use_of(request.state, store.folder_of(ident))
-        size = disk_usage(store.folder_of(ident))
+        size = disk_usage(store.folder_of(ident)) + disk_usage(store.folder_of(ident) + WORK)
         with store.locked(ident, wait=False) as free:
             report = EnvironmentReport(
                 ident=ident,
@@ -56,14 +56,15 @@ def remove_environments(request: Request) -> Dict[str, Any]:
     count = size = 0
     for ident in request.read_args(RemoveRequest).idents:
         folder = store.folder_of(ident)
-        if not os.path.isdir(folder):
+        if ident not in store.all():
             continue
         with store.locked(ident, wait=False) as free:
             if free and not _use_of(request.state, folder).live:
-                size += disk_usage(folder)
+                size += disk_usage(folder) + disk_usage(folder + WORK)
                 # First of all: an interrupted removal then leaves nothing that looks complete.
                 _unlink(os.path.join(folder, "ready"))
-                shutil.rmtree(folder, ignore_errors=True)
+                for part in (folder, folder + WORK):  # a killed build leaves the second
+                    shutil.rmtree(part, ignore_errors=True)
                 _unlink(folder + ".lock")
                 count += 1
     return to_fields(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store)))

@@ -9,7 +9,7 @@ from .fork_checks import mapped_files
 from .forked_worker import is_of_a_worker
 
 # Importing torch reads none of these (measured: docs/performance.md). Frameworks may; then the reads are recorded.
-OF_A_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"}
+OF_A_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID", "PWD", "OLDPWD"}
 OF_THE_DRIVER = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS"}
 OF_LIBRARIES = {*OF_THE_DRIVER, "CUBLAS_WORKSPACE_CONFIG"}
 FREE = OF_A_LOGIN | OF_LIBRARIES

@@ -8,7 +8,7 @@ be. Installed packages are not examined.
 import ast
 import os
 from itertools import chain
-from typing import Container, Dict, Iterator, List, Optional, Sequence, Set
+from typing import Container, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from .environ_reads import is_free
 
@@ -44,12 +44,20 @@ def mattering_write(folders: Sequence[str], script: str = "", reads: Optional[Co
 def project_files(folders: Sequence[str]) -> Iterator[str]:
     """Yield the Python files below the folders, except in hidden folders, installed packages and environments.
 
-    Raises UnknownError if there are more than ``MAX_FILES`` files or ``MAX_BYTES`` bytes; OSError if a folder or file
-    cannot be read.
+    Folders that links lead to count too, as imports go through them; each is read once.
+
+    Raises UnknownError if there are more than ``MAX_FILES`` files or folders, or ``MAX_BYTES`` bytes; OSError if a
+    folder or file cannot be read.
     """
     files = size = 0
+    seen: Set[Tuple[int, int]] = set()
     for folder in sorted(set(folders)):
-        for base, inside, names in os.walk(folder, onerror=_raise):
+        for base, inside, names in os.walk(folder, onerror=_raise, followlinks=True):
+            state = os.stat(base)
+            if (state.st_dev, state.st_ino) in seen or len(seen) > MAX_FILES:
+                inside.clear()
+                continue
+            seen.add((state.st_dev, state.st_ino))
             inside[:] = sorted(name for name in inside if name not in SKIPPED_FOLDERS and not name.startswith("."))
             if "pyvenv.cfg" in names:
                 inside.clear()
@@ -72,6 +80,8 @@ def _first_write_in(path: str, reads: Optional[Container[str]]) -> Optional[str]
     """Return what ``mattering_write`` does, for one file."""
     with open(path, "rb") as stream:
         source = stream.read()
+    if b"\0" in source and not path.endswith(".py"):  # a zip file with the code in it, or byte code
+        raise UnknownError("%s is no source file, so it is unknown which variables it sets" % path)
     if not any(mention in source for mention in MENTIONS):
         return None
     try:

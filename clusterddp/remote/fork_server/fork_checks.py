@@ -104,7 +104,12 @@ def refuse_unknown_python() -> None:
 
 
 def refuse_start_up_code() -> None:
-    """Refuse an interpreter with start-up code besides our hook: in a plain start it runs before torch is imported."""
+    """Refuse an interpreter with start-up code besides our hook: in a plain start it runs before torch is imported.
+
+    Of other lines with code in .pth files only a thread is noticed, which no fork has.
+    """
+    if threads() > 1:
+        raise RefusedError("the interpreter's start-up code has left a thread")
     site = sys.modules.get("site")
     names = ["sitecustomize"] + (["usercustomize"] if getattr(site, "ENABLE_USER_SITE", False) else [])
     for name in names:

@@ -14,7 +14,7 @@ from ..shared.run.fork_requests import WorkerRequest
 from ..system import prctl
 from ..system.oom_kills import OOM_SCORE
 from ..system.rename import rename, set_environment
-from .fork_checks import NO_RENAME, RefusedError, first_folders, refuse_shadows, tell
+from .fork_checks import NO_RENAME, RefusedError, refuse_shadows, tell
 from .import_times import measure
 
 # Set by torchrun for each worker; importing torch reads none of these (docs/performance.md).
@@ -33,6 +33,7 @@ class WorkerInputs(NamedTuple):
     env: Dict[str, str]  # the server's environment
     asked: Set[str]  # top-level names of the modules that the server has searched for
     left_out: FrozenSet[str] = frozenset()  # top-level names of the packages that it could not preload
+    first: Sequence[str] = ()  # the project's folders that come first in sys.path, or may be put there
 
     @classmethod
     def of_this_process(cls, asked: Set[str]) -> "WorkerInputs":
@@ -81,7 +82,7 @@ def _refuse_difference(given: WorkerInputs, request: WorkerRequest, handles: Seq
         mine, its = os.fstat(number), os.fstat(handle)
         if (mine.st_mode & FILE_TYPE_BITS, mine.st_rdev) != (its.st_mode & FILE_TYPE_BITS, its.st_rdev):
             raise RefusedError("its descriptor %d is of another kind" % number)
-    for folder in first_folders(given.argv):
+    for folder in given.first:
         refuse_shadows(folder, given.asked)
 
 

@@ -19,10 +19,11 @@ from typing import Any, Callable, Container, FrozenSet, Iterable, List, NamedTup
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, many, parse_record, read_record, record, to_fields
 from ..system.bootstrap import Refused, private_folder, write_json
-from .environ_writes import mattering_write
+from .environ_writes import UnknownError, mattering_write
 from .fork_checks import RefusedError, import_state, refuse_shadows
 from .imports import Imports
 from .preload_trial import PreloadVerdict, reason_against, try_packages
+from .script_imports import folders_put_first
 
 RULES = 3  # version of the trial's rules; verdicts by others do not count
 MAX_FILE_SIZE = 16 << 20  # bytes of a file of verdicts
@@ -166,9 +167,9 @@ def clash_with(folders: Sequence[str], script: str, asks: Container[str], reads:
     modules ``asks`` (top-level names), and read the variables ``reads``.
     """
     try:
-        for folder in folders:
+        for folder in [*folders, *folders_put_first(folders)]:
             refuse_shadows(folder, asks)
-    except RefusedError as error:
+    except (OSError, RefusedError, UnknownError) as error:
         return str(error)
     write = mattering_write(folders, script, reads)
     return "%s, which is read when it is imported" % write if write else ""

@@ -8,6 +8,8 @@ from typing import Dict, Iterable, List, Sequence, Set
 
 from .environ_writes import UnknownError, project_files
 
+# a change of sys.path other than by append, which puts a folder behind all installed packages
+_SEARCH_PATH = re.compile(rb"\bsys\s*\.\s*path\b(?!\s*\.\s*append\b)|\bfrom\s+sys\s+import\b|\baddsitedir\b")
 IMPORT_LINE = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([^\n#]+)", re.MULTILINE)
 
 
@@ -48,11 +50,28 @@ def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
     return words
 
 
+def folders_put_first(folders: Sequence[str]) -> List[str]:
+    """Return the project's folders that its code may put before installed packages in sys.path; mostly none.
+
+    Raises OSError or UnknownError if the project's files cannot be read, or are too many.
+    """
+    files = list(project_files(folders))
+    if not any(_SEARCH_PATH.search(_content(path)) for path in files):
+        return []
+    found = {os.path.dirname(path) for path in files}
+    found |= {os.path.dirname(folder) for folder in found if folder not in folders}  # a package's own folder
+    return sorted(found)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
 def import_words(paths: Iterable[str]) -> Set[str]:
     """Return all words in the import statements of Python files; raises OSError if a file cannot be read."""
     words: Set[bytes] = set()
     for path in paths:
-        with open(path, "rb") as stream:
-            for line in IMPORT_LINE.findall(stream.read()):
-                words.update(re.findall(rb"\w+", line))
+        for line in IMPORT_LINE.findall(_content(path)):
+            words.update(re.findall(rb"\w+", line))
     return {word.decode("utf-8", "replace") for word in words}

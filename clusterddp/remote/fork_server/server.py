@@ -42,7 +42,7 @@ from .fork_checks import (
 from .forked_worker import WorkerInputs
 from .imports import AGENT_MODULES, Imports, worker_modules
 from .preload_packages import Preload, clash_with
-from .script_imports import needs_packages
+from .script_imports import folders_put_first, needs_packages
 from .worker_parent import WorkerParent
 
 MAX_REQUEST = 65536  # bytes of a request
@@ -87,6 +87,8 @@ class Server:
         self.supervisor = os.getppid()
         self.folders = list(dict.fromkeys([os.getcwd(), *first_folders(given.argv)]))  # the project's
         self.refuse_late_variables()
+        first = [*first_folders(given.argv), *folders_put_first(self.folders)]  # its files can be read: see above
+        self.given = given._replace(first=first)
 
     def refuse_late_variables(self) -> None:
         """Refuse where the project sets a variable that torch, imported here, has read before; raises RefusedError."""

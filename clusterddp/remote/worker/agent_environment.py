@@ -21,6 +21,8 @@ def agent_environment(plan: "NodePlan", spool: "Spool") -> Dict[str, str]:
     from ..shared.run.plan import BACKEND, spool_environment  # an environment like a worker's needs no plan
 
     environment = without_other_launchers(setup_environment(plan.host_settings.setup, dict(os.environ)))
+    environment["PWD"] = plan.cwd  # not the login's folder, which is that of who gave the command on a local node
+    environment.pop("OLDPWD", None)
     values = dict(plan.env)
     for name in plan.yielding:  # probed values; the host's user or a setup line may override them
         if name in environment:

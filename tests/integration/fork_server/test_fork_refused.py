@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,28 @@ def test_an_interpreter_with_start_up_code_of_its_own_has_no_server(tmp_path: Pa
     (own / "sitecustomize.py").write_text("import sys")
     said = said_at_once(tmp_path, env=torch_environment(PYTHONPATH=str(own)))
     assert said == f"refused the interpreter has a sitecustomize of its own: {own}/sitecustomize.py\n"
+
+
+def test_an_interpreter_whose_start_up_code_leaves_a_thread_has_no_server(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (packages,) = venv.glob("lib/*/site-packages")
+    (packages / "agent.pth").write_text("import agent\n")
+    leaves_a_thread = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    (packages / "agent.py").write_text(leaves_a_thread)
+    with fork_server(make_spool(tmp_path), *ARGS, python=str(venv / "bin" / "python")) as said:
+        assert said == "refused the interpreter's start-up code has left a thread\n"
+
+
+@pytest.mark.usefixtures("spool")
+def test_another_folder_that_the_code_puts_first_and_that_provides_what_was_looked_for(tmp_path: Path) -> None:
+    spool = make_spool(tmp_path)
+    (spool.cwd / "src").mkdir()
+    (spool.cwd / "src" / "queue.py").touch()
+    (spool.cwd / "script.py").write_text("import sys\nsys.path.insert(0, 'src')\nprint('here')\n")
+    with fork_server(spool, *ARGS, env=ENV) as said:
+        assert said == "ready\n"
+        assert refused(spool, *ARGS) == f"{spool.cwd}/src/queue.py would be imported in place of an installed module"
 
 
 @pytest.mark.parametrize(

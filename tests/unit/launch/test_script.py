@@ -42,7 +42,7 @@ def test_a_syntax_error_is_found_with_its_place(tmp_path: Path, source: str | by
     assert str(caught.value).startswith(said)
 
 
-@pytest.mark.parametrize("source", ["", "import torch\n", '"\\d"\n', "x = '" + "a" * 100_000 + "'\n"])
+@pytest.mark.parametrize("source", ["", "PK\3\4\0", "import torch\n", '"\\d"\n', "x = '" + "a" * 100_000 + "'\n"])
 def test_a_script_that_compiles_passes_without_a_word(
     tmp_path: Path, source: str, recwarn: pytest.WarningsRecorder
 ) -> None:

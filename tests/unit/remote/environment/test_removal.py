@@ -43,6 +43,22 @@ def test_an_environment_that_is_being_built_is_told_and_stays(tmp_path: Path) ->
     assert [path.name for path in Path(store.folder).iterdir()] == ["wheels"]
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_a_build_that_was_killed_is_listed_and_removed_whole(tmp_path: Path, *, made: bool) -> None:
+    store = EnvironmentStore(str(tmp_path))
+    place = half_built(store)
+    cache = Path(f"{place}.work") / "cache"
+    cache.mkdir(parents=True)
+    (cache / "torch").write_bytes(b"x" * 100_000)
+    if not made:
+        (place / "bin").rmdir()
+        place.rmdir()
+    (listed,) = environments(asked(tmp_path))
+    assert listed["bytes"] >= 100_000
+    assert remove_environments(asked(tmp_path, idents=[IDENT]))["removed"] == 1
+    assert [path.name for path in Path(store.folder).iterdir()] == ["wheels"]
+
+
 def test_who_waits_for_a_lock_that_a_removal_takes_away_still_holds_the_one_there_is(tmp_path: Path) -> None:
     store = EnvironmentStore(str(tmp_path))
     half_built(store)

@@ -99,3 +99,19 @@ def test_more_files_than_can_be_looked_at_may_set_any(tmp_path: Path, monkeypatc
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text("")
     assert "too many Python files" in str(mattering_write([str(tmp_path)]))
+
+
+def test_folders_behind_links_are_examined_once(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "setup.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
+    (tmp_path / "project").mkdir()
+    for name in ("common", "again"):
+        (tmp_path / "project" / name).symlink_to("../lib")
+    (tmp_path / "lib" / "round").symlink_to("..")
+    assert mattering_write([f"{tmp_path}/project"]) == f"{tmp_path}/project/again/setup.py:2 sets OMP_NUM_THREADS"
+    assert len(list(environ_writes.project_files([f"{tmp_path}/project"]))) == 1
+
+
+def test_a_script_that_is_no_source_may_set_any(tmp_path: Path) -> None:
+    (tmp_path / "app.pyz").write_bytes(b"PK\3\4\0")
+    assert "app.pyz is no source file" in str(mattering_write([str(tmp_path)], f"{tmp_path}/app.pyz"))

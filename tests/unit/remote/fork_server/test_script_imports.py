@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.fork_server.script_imports import needs_packages
+from clusterddp.remote.fork_server.script_imports import folders_put_first, needs_packages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,3 +48,24 @@ def test_a_module_of_the_project_is_read_as_a_script(tmp_path: Path, monkeypatch
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "train.py").write_text("import os\n")
     assert not needing(["python", "-u", "-m", "pkg.train"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("sys.path.insert(0, 'src')", True),
+        ("sys.path[:0] = ['src']", True),
+        ("from sys import path; path.insert(0, 'src')", True),
+        ("sys.path.append('src')", False),
+        ("print(sys.path_hooks)", False),
+    ],
+)
+def test_folders_that_the_code_may_put_before_installed_packages_are_known(
+    line: str, changes: object, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(f"import sys\n{line}\n")
+    (tmp_path / "src" / "net").mkdir(parents=True)
+    (tmp_path / "src" / "net" / "__init__.py").touch()
+    (tmp_path / "data").mkdir()
+    found = [str(tmp_path), str(tmp_path / "src"), str(tmp_path / "src" / "net")]
+    assert folders_put_first([str(tmp_path)]) == (found if changes else [])

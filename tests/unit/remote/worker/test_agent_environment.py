@@ -9,7 +9,9 @@ import pytest
 
 from clusterddp.remote.shared.probes.facts_records import PythonQuery
 from clusterddp.remote.shared.shell.command_records import WorkerPlace
-from clusterddp.remote.worker.agent_environment import worker_like
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.worker.agent_environment import agent_environment, worker_like
+from tests.unit.plan_made import PLAN, changed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,3 +35,10 @@ def test_python_is_the_workers(tmp_path: Path, own: list[str], others: list[str]
     job = PythonQuery(setup=(), env={}, python=f"{tmp_path}/own/python3.11", workdir="")
     found = worker_like(WorkerPlace(job=job, host="gpu00", subfolder=""), {"PATH": path})["PATH"]
     assert found == (f"{tmp_path}/own{os.pathsep}{path}" if first else path)
+
+
+def test_pwd_is_the_workers_folder_and_not_the_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", "/home/alice/source")
+    monkeypatch.setenv("OLDPWD", "/home/alice")
+    found = agent_environment(changed(PLAN, setup=()), Spool(str(tmp_path)))
+    assert (found["PWD"], "OLDPWD" in found) == (PLAN.cwd, False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from clusterddp.errors import RunError
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.spool_records import PeersRecord
 from clusterddp.remote.shared.schema.record import to_fields
@@ -336,21 +335,6 @@ class TestNotices:
 
     def test_nothing_is_said_when_nothing_was_lost(self) -> None:
         assert one(*made("r1")).to_json()["notices"] == []
-
-
-class TestHolders:
-    def test_each_rank_has_its_host(self) -> None:
-        assert one(*made("r1")).holders((0, 3)) == {0: "gpu00", 3: "gpu01"}
-
-    def test_a_rank_that_no_worker_has_is_refused_with_those_that_are(self) -> None:
-        with pytest.raises(RunError, match="run r1 has no rank 4; its ranks are 0-3"):
-            one(*made("r1")).holders((3, 5, 4))
-        with pytest.raises(RunError, match="no worker of it has started yet"):
-            one(Told(0, workers=0, run="r1")).holders((0,))
-
-    def test_a_rank_that_may_be_on_a_host_without_an_answer_is_not_said_to_be_missing(self) -> None:
-        with pytest.raises(RunError, match="rank 2 of run r1 was not found; gpu01 did not answer"):
-            one(made("r1")[0], unreachable=("gpu01",)).holders((0, 2))
 
 
 class TestAttempts:
