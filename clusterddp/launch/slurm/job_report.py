@@ -10,7 +10,7 @@ from clusterddp.launch.slurm.client.never_starts import describe_reason
 from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.remote.shared.slurm.job_record import NOT_OURS, NOT_SHARED, NOT_UNPACKED, slurm_verdict
+from clusterddp.remote.shared.slurm.job_record import BY_SCRIPT, NOT_OURS, NOT_SHARED, NOT_UNPACKED, slurm_verdict
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
 from clusterddp.remote.shared.verdict.judge import CTRL_C, VerdictRecord
 from clusterddp.runs.view.managed_job import JobReport, JobStatus
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
 
 def has_final_report(run: SubmittedRun) -> bool:
-    """Whether the job's script has recorded the end of the last attempt, and the cause was not Slurm."""
+    """Whether the end of the last attempt is recorded, and the cause was not Slurm."""
     return run.end is not None and run.end.attempt >= run.attempt and not _ended_by_slurm([run.end])
+
+
+def ended_by_script(run: SubmittedRun) -> bool:
+    """Whether the job's script has recorded, without any node, how the last attempt ended."""
+    return run.end is not None and run.end.writer == BY_SCRIPT and has_final_report(run)
 
 
 def job_report(
@@ -88,7 +93,8 @@ def _verdict_by_slurm(
         line, code = f"stopped: {run.stopped}", EXIT_INTERRUPTED if run.stopped == CTRL_C else code
     # A verdict is final: a run that Slurm can tell nothing of any more is lost.
     state = RunState.LOST if means.state == RunState.UNKNOWN else means.state
-    return slurm_verdict(status.attempt, state, code, line, tuple(dict.fromkeys(node.host for node in nodes)))
+    verdict = slurm_verdict(status.attempt, state, code, line, tuple(dict.fromkeys(node.host for node in nodes)))
+    return verdict._replace(writer="login host")  # the job's script has said nothing
 
 
 NO_OUTPUT = "0:53"  # its node could not open the file for its output

@@ -20,7 +20,7 @@ from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import why_never
 from clusterddp.launch.slurm.client.states import NAME, QUERY_INTERVAL, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running_nodes
-from clusterddp.launch.slurm.job_report import has_final_report, job_report
+from clusterddp.launch.slurm.job_report import ended_by_script, has_final_report, job_report
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.run.stop_records import PROOF_TIMEOUT
@@ -348,7 +348,7 @@ def _never_began(login: LoginHost, run: str, number: str) -> bool:
     try:
         while True:
             job, submitted = login.jobs([number]).get(number), login.run(run)
-            if job is None or (submitted and has_final_report(submitted)):
+            if job is None or (submitted and ended_by_script(submitted)):
                 return True
             if meaning(job.state).over or time.monotonic() > deadline:
                 return meaning(job.state).over and not job.nodes

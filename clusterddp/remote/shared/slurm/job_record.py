@@ -20,6 +20,7 @@ from ..verdict.judge import VerdictRecord
 from ..workdir.sync_records import SyncRequest
 
 AFTER_ALL_NODES = 1 << 20  # the member index of a verdict that Slurm has
+BY_SCRIPT = "slurm"  # the writer of a verdict without nodes that the job's script or its submission has recorded
 JOB_ID = re.compile(r"[0-9]{1,10}(?:_[0-9]{1,10})?")  # an array's has its index behind
 COMMENT = "clusterddp:"  # begins a job's comment; the id of the run, or of its array, follows
 SUBMITTED = "submitted"  # the script's first word where we submit it; by hand it has none
@@ -103,4 +104,4 @@ def read_slurm_job(data: Any) -> SlurmJob:
 def slurm_verdict(attempt: int, state: str, code: int, line: str, hosts: Tuple[str, ...] = ()) -> VerdictRecord:
     """A verdict from Slurm's information, rather than from nodes of the run; ``hosts`` have reported."""
     now, reporting = time.time_ns(), (*hosts, "slurm")
-    return VerdictRecord(attempt, state, code, line, "slurm", AFTER_ALL_NODES, reporting, written=now, ended=now)
+    return VerdictRecord(attempt, state, code, line, BY_SCRIPT, AFTER_ALL_NODES, reporting, written=now, ended=now)

@@ -10,8 +10,11 @@ import pytest
 from clusterddp.launch.slurm import over_slurm
 from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.states import MANAGER
+from clusterddp.launch.slurm.job_report import job_report
 from clusterddp.remote.shared.run.spool_records import LeftProcess
+from clusterddp.remote.shared.slurm.job_record import BY_SCRIPT, SubmittedRun
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
+from tests.unit.plan_made import PLAN
 
 EMPTY = "0 processes ended, proved empty"
 UNKNOWN = "0 processes ended, not proved: no node has reported; Slurm says CANCELLED"
@@ -83,11 +86,20 @@ def test_a_job_whose_nodes_report_nothing_is_proved_empty_only_if_it_never_began
 def test_a_job_whose_script_met_the_stop_before_it_started_any_node_is_proved_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    end = SimpleNamespace(attempt=1, line="stopped: by another command")
+    end = SimpleNamespace(attempt=1, line="stopped: by another command", writer=BY_SCRIPT)
     for said in (job("COMPLETING", "gpu01"), job("COMPLETED", "gpu01")):
         assert stopped(monkeypatch, Login(said, end=end)) == [("job 4711", True, EMPTY)]
-    by_slurm = SimpleNamespace(attempt=1, line=f"stopped: {ended_by_manager(MANAGER)}")
+    by_slurm = SimpleNamespace(attempt=1, line=f"stopped: {ended_by_manager(MANAGER)}", writer=BY_SCRIPT)
     assert stopped(monkeypatch, Login(job("CANCELLED", "gpu01"), end=by_slurm)) == [("job 4711", False, UNKNOWN)]
+
+
+def test_a_verdict_from_slurms_state_proves_nothing_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = job("CANCELLED", "gpu01")
+    submitted = SubmittedRun(run=PLAN.run, plan=PLAN, job="4711", starts=1, attempt=1, stopped="by another command")
+    report, _ = job_report(submitted, [], cancelled, "login1", "")
+    assert report.verdict
+    assert report.verdict.line == "stopped: by another command"
+    assert stopped(monkeypatch, Login(cancelled, end=report.verdict)) == [("job 4711", False, UNKNOWN)]
 
 
 def test_the_last_attempt_of_a_host_counts_and_what_an_earlier_one_left_is_named(
