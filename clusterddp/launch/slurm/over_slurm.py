@@ -98,11 +98,12 @@ class Slurm:
             job_id = number if first is None else f"{number}_{first}"
             try:
                 job = login.jobs([job_id]).get(job_id)
+                if job is None or meaning(job.state).state != RunState.QUEUED:
+                    return
+                why = why_never(login, job)
             except UnreachableError:  # Slurm has the job all the same, and who follows it asks again
                 return
-            if job is None or meaning(job.state).state != RunState.QUEUED:
-                return
-            if why := why_never(login, job):
+            if why:
                 for run in submission.runs.values() or [submission.job.plan.run]:
                     login.order_stop(run, why, 0.0)
                 login.command("scancel", number)
@@ -216,27 +217,27 @@ class Slurm:
         while True:
             try:
                 view = run.view(brief=True)
+                complete = (
+                    view.nodes and view.state() != RunState.QUEUED and len(view.current) >= len(view.record.hosts)
+                )
+                if (complete and view.attempt >= run.attempt) or not view.live:
+                    return run.at(view)
+                if run.secrets and not secrets_brought and view.job and view.job.state == RunState.RUNNING:
+                    secrets_brought = bring_secrets(cluster, _login(cluster), run)
+                if not (view.job and view.job.state == RunState.RUNNING):  # a job that is requeued has lost its secrets
+                    next_check, secrets_brought = time.monotonic() + SILENCE_TIMEOUT, False
+                elif time.monotonic() > next_check:
+                    next_check = time.monotonic() + CHECK_INTERVAL
+                    self._refuse_unshared(cluster, run)
+                reason = view.job.waiting_for if view.job else ""
+                if reason and reason != shown_reason:
+                    shown_reason = reason
+                    cluster.notify(f"run {run.id}: {reason}")
+                progress(reason or "the job's nodes are starting")
             except ClusterddpError as error:
                 if not nobody_answers(error):
                     raise
                 progress(error.message)
-                time.sleep(QUERY_INTERVAL)
-                continue
-            complete = view.nodes and view.state() != RunState.QUEUED and len(view.current) >= len(view.record.hosts)
-            if (complete and view.attempt >= run.attempt) or not view.live:
-                return run.at(view)
-            if run.secrets and not secrets_brought and view.job and view.job.state == RunState.RUNNING:
-                secrets_brought = bring_secrets(cluster, _login(cluster), run)
-            if not (view.job and view.job.state == RunState.RUNNING):  # a job that is requeued has lost its secrets
-                next_check, secrets_brought = time.monotonic() + SILENCE_TIMEOUT, False
-            elif time.monotonic() > next_check:
-                next_check = time.monotonic() + CHECK_INTERVAL
-                self._refuse_unshared(cluster, run)
-            reason = view.job.waiting_for if view.job else ""
-            if reason and reason != shown_reason:
-                shown_reason = reason
-                cluster.notify(f"run {run.id}: {reason}")
-            progress(reason or "the job's nodes are starting")
             time.sleep(QUERY_INTERVAL)
 
     def _refuse_unshared(self, cluster: Site, run: RunOnHosts) -> None:

@@ -79,7 +79,7 @@ class LoginHost:
         self.state = host.hello.state
 
     def command(self, *argv: str) -> tuple[int, str, str]:
-        """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr; raises HelperError."""
+        """Run one of Slurm's commands: its exit status, stdout, and the end of its stderr; raises HostError."""
         answer = self.host.call("slurm_command", to_fields(CommandRequest(argv=argv)), timeout=COMMAND_TIMEOUT)
         return self._read_ended(answer, argv[0])
 
@@ -98,7 +98,7 @@ class LoginHost:
 
         ``runs``: the ids of an array's runs, by index; ``run`` is the array's then. ``code``: kept on the login host
         until the job's nodes are sent it (``broadcast``). Raises ``UsageError`` with Slurm's reason if Slurm refuses
-        it, ``HelperError`` if Slurm does not answer.
+        it, ``HostError`` if Slurm does not answer.
         """
         ids = {str(index): run_id for index, run_id in runs.items()}
         order = RunToSubmit(run=run, script=script, job=job, secrets=secrets, inside=inside, runs=ids)
@@ -192,11 +192,11 @@ class LoginHost:
         self.host.call("slurm_ended", to_fields(EndRequest(run=run, verdict=verdict)))
 
     def _read_ended(self, answer: Any, program: str) -> tuple[int, str, str]:
-        """Return a command's exit status, stdout and stderr; raises HelperError if it did not end in time."""
+        """Return a command's exit status, stdout and stderr; raises UnreachableError if it did not end in time."""
         with reading_answer(self.host.name):
             ended = read_record(CommandAnswer, answer, "answer")
         if ended.status is None:
-            raise HelperError(self.host.name, f"{program} did not end in time: Slurm's controller may be down")
+            raise UnreachableError(self.host.name, f"{program} did not end in time: Slurm's controller may be down")
         return ended.status, ended.out, ended.err
 
 

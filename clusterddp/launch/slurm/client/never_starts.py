@@ -106,7 +106,7 @@ def _number(value: int, name: str) -> str:
 
 
 def why_never(login: LoginHost, job: QueuedJob) -> str:
-    """Return why a waiting job would never start as submitted; empty if it may. Raises HelperError."""
+    """Return why a waiting job would never start as submitted; empty if it may. Raises HostError."""
     if is_hopeless(job.reason):
         return job.reason
     limit = shared_limit(job.reason)

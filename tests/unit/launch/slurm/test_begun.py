@@ -11,6 +11,7 @@ from clusterddp.errors import ClusterddpError, HelperError, UnreachableError, Us
 from clusterddp.launch.options import RunOptions
 from clusterddp.launch.slurm import over_slurm
 from clusterddp.launch.slurm.allocation import current_allocation
+from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.remote.shared.run.run_state import RunState
 
 AWAY = UnreachableError("login1", "Slurm does not answer: Unable to contact slurm controller (connect failure)")
@@ -43,9 +44,9 @@ class Queued:
         return int(shown.attempt)
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, run: Any) -> object:
+def begun(monkeypatch: pytest.MonkeyPatch, run: Any, login: object = None) -> object:
     monkeypatch.setattr(over_slurm, "QUERY_INTERVAL", 0.0)
-    monkeypatch.setattr(over_slurm, "_login", lambda _: None)
+    monkeypatch.setattr(over_slurm, "_login", lambda _: login)
     site: Any = SimpleNamespace(notify=lambda _: None)
     return over_slurm.LAUNCHER.begun(site, run, lambda _: None)
 
@@ -53,6 +54,33 @@ def begun(monkeypatch: pytest.MonkeyPatch, run: Any) -> object:
 def test_who_waits_in_the_queue_asks_on_while_slurm_or_the_login_host_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     queued = view(RunState.QUEUED)
     assert begun(monkeypatch, Queued(queued, AWAY, AWAY, queued, view(RunState.RUNNING, complete=True))) == 1
+
+
+class Silent:
+    """A login host where Slurm does not answer."""
+
+    state, host = "/s", SimpleNamespace(name="login1")
+
+    def __init__(self, *, unshared: bool) -> None:
+        self.unshared, self.asked = unshared, 0
+
+    def run(self, _run: str) -> SimpleNamespace:
+        return SimpleNamespace(job="4711", unshared=self.unshared, starts=0, inside=False)
+
+    def jobs(self, _numbers: object) -> None:
+        self.asked += 1
+        raise AWAY
+
+
+@pytest.mark.parametrize("secrets", [{"TOKEN": "s3cret"}, {}])  # who brings them asks Slurm; so does who checks folders
+def test_slurm_may_be_away_at_any_moment_while_a_job_begins(
+    monkeypatch: pytest.MonkeyPatch, secrets: dict[str, str]
+) -> None:
+    monkeypatch.setattr(over_slurm, "SILENCE_TIMEOUT", -1.0)
+    login = Silent(unshared=bool(secrets))
+    run = Queued(view(RunState.RUNNING), view(RunState.RUNNING, complete=True), secrets=secrets)
+    assert begun(monkeypatch, run, login) == 1
+    assert login.asked == 1
 
 
 def test_another_error_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,12 +103,14 @@ def test_a_job_that_is_requeued_while_it_begins_gets_its_secrets_again(monkeypat
 
 
 def test_a_job_that_slurm_has_is_submitted_though_slurm_does_not_answer_then() -> None:
-    def jobs(_numbers: object) -> None:
+    def away(*_: object) -> None:
         raise AWAY
 
-    login: Any = SimpleNamespace(jobs=jobs)
     submission: Any = SimpleNamespace(runs={}, job=SimpleNamespace(plan=SimpleNamespace(run="abcdefghij")))
-    over_slurm.LAUNCHER._refuse_never_starting(login, submission, "4711")
+    waiting = QueuedJob(job="4711", state="PENDING", reason="AssocGrpNodeLimit")
+    for jobs in (away, lambda _: {"4711": waiting}):
+        login: Any = SimpleNamespace(jobs=jobs, command=away)
+        over_slurm.LAUNCHER._refuse_never_starting(login, submission, "4711")
 
 
 def test_a_task_of_an_array_holds_no_run(monkeypatch: pytest.MonkeyPatch) -> None:

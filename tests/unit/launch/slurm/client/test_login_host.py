@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.errors import HelperError
+from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.launch.slurm.client.login_host import LoginHost
 
 
@@ -25,6 +25,13 @@ def test_the_number_is_told_without_the_cluster() -> None:
 def test_what_is_no_number_of_a_job_is_an_error_of_the_host(out: str) -> None:
     with pytest.raises(HelperError, match="login: sbatch tells no job's number"):
         submitting(out).submit("r1", "", {}, {})
+
+
+def test_a_program_that_does_not_end_is_worth_asking_again() -> None:
+    host: Any = SimpleNamespace(name="login", hello=SimpleNamespace(state="/s"))
+    host.call = lambda *_, **__: {"status": None, "out": "", "err": ""}
+    with pytest.raises(UnreachableError, match="login: squeue did not end in time"):
+        LoginHost(host).jobs(["17"])
 
 
 def test_srun_takes_the_own_number_of_an_arrays_job_which_is_asked_for_once() -> None:
