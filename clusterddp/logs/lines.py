@@ -69,14 +69,13 @@ class LineSplitter:
         self._time: int | None = None  # time of its last bytes
         self._next: int | None = None  # offset after the last bytes
         self._redraw: Span | None = None  # the latest redraw, if not shown yet
-        self._redraw_end = -1  # offset after the latest redraw, shown or not
         self._shown_at: int | None = None  # time of the redraw shown last
 
     def feed(self, body: bytes, offset: int, time: int | None) -> list[Span]:
         """Take the bytes at ``offset``; return the lines and redraws now complete. A gap ends an unfinished line."""
         spans = [] if self._next in (None, offset) else self.close()
         self._next = offset + len(body)
-        if self._unfinished[-1:] == b"\r" and body[:1] not in (b"", b"\n"):
+        if self._unfinished[-1:] == b"\r" and body[:1] not in (b"", b"\n") and body[:2] not in (b"\r", b"\r\n"):
             # The \r was a lone one, which ended a redraw: that has a time of its own.
             spans.append(self._take_first(len(self._unfinished)))
         self._time = time
@@ -105,6 +104,8 @@ class LineSplitter:
             spans = self._split_overlong()
             searched = 0
         cut = last_unit(self._unfinished, searched)
+        if cut == len(self._unfinished) - 1 and self._unfinished.endswith(b"\r\r"):  # a newline may follow
+            cut = last_unit(self._unfinished[:cut])
         if cut:
             spans.append(self._take_first(cut))
         return spans
@@ -131,7 +132,7 @@ class LineSplitter:
     def cut(self) -> list[Span]:
         """Return what has arrived of the unfinished line; the rest becomes another line. Drop the redraw."""
         self._redraw = None
-        size = len(self._unfinished) - (self._unfinished[-1:] == b"\r")  # a final \r may be half of a line end
+        size = len(self._unfinished.rstrip(b"\r"))  # a final \r may be a part of a line end
         return [self._take_first(size)] if size else []
 
     def drop_redraw(self) -> None:
@@ -141,18 +142,14 @@ class LineSplitter:
     def lines_of(self, span: Span, interval: int | None = REDRAW_INTERVAL) -> Iterator[TextLine]:
         """Yield the lines of a span to show, with one redraw every ``interval`` ns; None: no redraws."""
         offset = span.offset
-        for unit in span.data.splitlines(keepends=True):
+        for unit in _units(span.data):
             start, offset = offset, offset + len(unit)
             text = unit.rstrip(b"\r\n")
-            if unit == b"\r\n" and start == self._redraw_end:  # what was taken for a redraw was the line
-                redraw, self._redraw = self._redraw, None
-                if redraw:
-                    yield redraw.offset, offset, redraw.data
-            elif unit[-1:] != b"\r":
+            if unit[-1:] != b"\r":
                 self._redraw = None
                 yield start, offset, text
             elif text.strip():
-                self._redraw, self._redraw_end = Span(start, text, span.time), offset
+                self._redraw = Span(start, text, span.time)
                 if self._is_redraw_due(span.time or 0, interval):
                     self._redraw = None
                     yield start, offset, text
@@ -177,3 +174,14 @@ class LineSplitter:
         while (first_unit(self._unfinished) or len(self._unfinished)) > LONGEST_LINE + _MAX_LINE_END:
             spans.append(self._take_first(LONGEST_LINE))
         return spans
+
+
+def _units(data: bytes) -> list[bytes]:
+    """Return the lines and redraws in the data, with their ends."""
+    units: list[bytes] = []
+    for unit in data.splitlines(keepends=True):
+        if unit == b"\r\n" and units and units[-1].strip() and units[-1][-1:] == b"\r":
+            units[-1] += unit  # what looked like a redraw is the line
+        else:
+            units.append(unit)
+    return units

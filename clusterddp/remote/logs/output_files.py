@@ -233,6 +233,7 @@ class LineFilter:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._held = b""
+        self._passed = b""  # the unit before, if it passed
 
     def filter(self, chunk: LogChunk, *, final: bool) -> Iterator[LogChunk]:
         """The parts of a chunk, and of an unfinished line before it, that pass; neighbours in one piece."""
@@ -248,7 +249,10 @@ class LineFilter:
     def _matching(self, units: "list[bytes]", offset: int) -> "Iterator[tuple[int, bytes]]":
         run = b""
         for unit in units:
-            if self._wanted(offset, unit.rstrip(b"\r\n")):
+            ends_line = unit == b"\r\n" and self._passed[-1:] == b"\r"  # what looked like a redraw is the line
+            passes = ends_line or self._wanted(offset, unit.rstrip(b"\r\n"))
+            self._passed = unit if passes else b""
+            if passes:
                 run += unit
             elif run:
                 yield offset - len(run), run

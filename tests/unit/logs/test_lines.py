@@ -94,6 +94,11 @@ def test_a_line_that_a_pty_ended_once_more_is_shown_once(pieces: list[bytes], st
     assert [text for _, _, text in fed(pieces, step=step)] == [*bar, b"one", b"two", b""]
 
 
+@pytest.mark.parametrize("pieces", [[b"one\r\r\ntwo\n"], [b"one\r", b"\r\n", b"two\n"], [b"one\r\r", b"\ntwo\n"]])
+def test_reading_goes_on_behind_the_whole_end_of_a_line(pieces: list[bytes]) -> None:
+    assert fed(pieces) == [(0, 6, b"one"), (6, 10, b"two")]
+
+
 def test_a_line_over_the_cap_goes_on_as_another() -> None:
     long = b"x" * (2 * LONGEST + 5)
     pieces = cut(long + b"\n", [61_440] * 300)
