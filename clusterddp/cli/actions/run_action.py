@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,8 @@ def act(inventory: Path | None, limit: str | None, **given: Any) -> int:
             return _join(cluster, terminal.join, run_values.get("skip", ()))
         if options is None:
             options = cluster.options_again(str(again), prompt_function())
+            if terminal.detach:
+                options = replace(options, on_disconnect="keep")  # the run before had a terminal to lose
             _refuse_unfollowed(terminal, on_disconnect=options.on_disconnect, array=options.array)
         else:
             _check_arguments(cluster, options)

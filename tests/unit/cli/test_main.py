@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.api.cluster import Cluster
 from clusterddp.cli import option_checks
 from clusterddp.cli.click_options import Duration, Moment, Number, Ranks, Size
 from clusterddp.cli.main import main
 from clusterddp.errors import HostError, HostsError, UsageError
+from clusterddp.launch.options import RunOptions
 from tests.unit.cli_help import folder, said
 
 if TYPE_CHECKING:
@@ -111,6 +113,23 @@ def test_a_wrong_word_of_run_is_one_line_and_125(
     assert (code, len(lines)) == (125, 1), lines
     assert lines[0].startswith(begin)
     assert holds in lines[0]
+
+
+def test_a_run_that_a_lost_terminal_would_stop_is_repeated_detached(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = RunOptions(script="train.py", on_disconnect="stop")
+    monkeypatch.setattr(Cluster, "options_again", lambda *_: before)
+    rendered: list[str] = []
+
+    def render(_: Cluster, options: RunOptions) -> str:
+        rendered.append(options.on_disconnect)
+        return ""
+
+    monkeypatch.setattr(Cluster, "render", render)
+    for detach in (["--detach"], []):
+        assert said(capsys, "run", "--again", "r1", "--dry-run", *detach)[0] == 0
+    assert rendered == ["keep", "stop"]
 
 
 # (the command, its exit code, what the line begins with)
