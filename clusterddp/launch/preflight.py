@@ -120,12 +120,14 @@ def evidence(
     outcomes: Iterable[tuple[HostEntry, Outcome[Facts]]],
     *,
     nproc: int | None = None,
+    gpus: str | None = None,
     network: NetworkEvidence | None = None,
 ) -> Evidence:
-    """Collect the hosts' answers for the checks; a requested number of workers overrides the hosts' own."""
+    """Collect the hosts' answers for the checks; a run's workers and its choice of GPUs override the hosts' own."""
     hosts = []
     for entry, outcome in outcomes:
-        stated = replace(entry, nproc=entry.nproc if nproc is None else nproc)
+        named = None if gpus and isinstance(entry.gpus, tuple) else entry.gpus
+        stated = replace(entry, nproc=entry.nproc if nproc is None else nproc, gpus=named)
         hosts.append(HostEvidence(entry=stated, facts=outcome.value, facts_error=outcome.reason))
     return Evidence(hosts=tuple(hosts), network=network)
 
@@ -173,7 +175,7 @@ def results_of(
     network_needs = {NETWORK, DIALLED}
     selected = [check for check in checks if bool(network_needs & set(check.needs)) == (network is not None)]
     answers = [(host.entry, facts[host.name]) for host in hosts]
-    gathered = evidence(answers, nproc=options.nproc_per_node, network=network)
+    gathered = evidence(answers, nproc=options.nproc_per_node, gpus=options.gpus, network=network)
     # ``others_on_gpus`` runs the check of busy GPUs, since it needs to know which GPUs the run would take.
     return _judge(gathered, [check for check in selected if check.name != _BUSY_GPUS])
 

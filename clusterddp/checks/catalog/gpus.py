@@ -34,9 +34,14 @@ def _gpu_counts(evidence: Evidence) -> Iterable[Finding]:
     for entry, facts in evidence.facts:
         if isinstance(entry.gpus, int) and len(facts.gpus) != entry.gpus and facts.devices != entry.gpus:
             yield fail(entry.name, f"{counted(facts.devices, 'GPU')}, clusterddp_gpus says {entry.gpus}")
-        elif entry.gpus is None and entry.nproc is None and 0 < len(facts.gpus) < facts.pci_nvidia:
+        elif _are_all_meant(entry, facts) and 0 < len(facts.gpus) < facts.pci_nvidia:
             message = f"nvidia-smi lists {len(facts.gpus)} of {counted(facts.pci_nvidia, 'GPU')} on the PCI bus"
             yield warn(entry.name, message, fix=_FEWER_LISTED)
+
+
+def _are_all_meant(entry: HostEntry, facts: Facts) -> bool:
+    """Whether nothing gives the host less than all its GPUs: the inventory, a job of Slurm's, or its profile."""
+    return entry.gpus is None and entry.nproc is None and facts.visible_devices is None
 
 
 def _driver(entry: HostEntry, facts: Facts) -> Finding | None:

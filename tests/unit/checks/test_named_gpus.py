@@ -79,3 +79,7 @@ def test_a_named_gpu_that_is_not_there_or_hidden_is_told_as_a_run_would() -> Non
 def test_a_container_with_some_of_the_gpus_on_the_bus_is_a_warning() -> None:
     (result,) = wrong(with_gpus(pci_nvidia=8))
     assert (result.verdict, result.message) == ("warn", "nvidia-smi lists 2 of 8 GPUs on the PCI bus")
+
+
+def test_a_job_that_got_some_of_the_gpus_is_no_warning() -> None:
+    assert wrong(with_gpus(pci_nvidia=8, visible_devices="0,1")) == []

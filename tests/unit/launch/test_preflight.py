@@ -213,6 +213,17 @@ def test_the_network_is_tried_once_for_the_same_hosts(monkeypatch: pytest.Monkey
     assert known + len(asked) == 1
 
 
+def test_the_gpus_that_a_run_names_are_judged_instead_of_the_inventorys() -> None:
+    hidden = {"devices": 2, "gpus": gpus(4, machine="gpu01"), "pci_nvidia": 4, "visible_devices": "0,1"}
+    hosts, facts = hosts_of(MadeHost("gpu01", entry={"gpus": ("2", "3")}, **hidden))
+    options = RunOptions(script="t.py")
+    checks = [check for check in preflight.choose_checks(options) if check.name == "gpus"]
+    (found,) = preflight.results_of(checks, hosts, facts, options)
+    assert found.message == "clusterddp_gpus names GPU 2, but the host has: 0, 1"
+    (found,) = preflight.results_of(checks, hosts, facts, replace(options, gpus="0,1"))
+    assert found.verdict == "pass"
+
+
 def test_the_preflight_is_quick_for_many_hosts() -> None:
     import time  # noqa: PLC0415
 
