@@ -44,7 +44,7 @@ SET_BY_SCRIPTS = frozenset(
     )
 )  # fmt: skip
 # Variables by which a login changes what these programs list or ask: an answer without a job means that it is gone.
-_CHANGING_ANSWERS = ("SQUEUE_", "SCANCEL_", "SINFO_", "SACCT_", "SCONTROL_")
+_CHANGING_ANSWERS = ("SQUEUE_", "SCANCEL_", "SINFO_", "SACCT_", "SCONTROL_", "SLURM_CLUSTERS")
 _VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}  # those not named after their options
 COMMAND_TIMEOUT = 60.0  # seconds: a busy controller answers late
 

@@ -64,25 +64,36 @@ def slurm_time(seconds: float) -> str:
 def extra_line(line: str) -> str:
     """Return a line of ``clusterddp_slurm_lines`` as an option of sbatch; raises UsageError."""
     option = line.strip().removeprefix("#SBATCH").strip()
-    match = _OPTION.fullmatch(option)
-    if not match or not option.isprintable() or not _splits(option):
+    options = [_OPTION.fullmatch(word) for word in _words(option) if word.startswith("-")]
+    names = [match[1] for match in options if match]
+    if not _OPTION.fullmatch(option) or not option.isprintable() or not names or len(names) < len(options):
         raise UsageError(f"clusterddp_slurm_lines: {line!r} is no option of sbatch", remedy="write --reservation=night")
-    if match[1] in SET_BY_SCRIPT:
-        raise UsageError(f"clusterddp_slurm_lines: --{match[1]} is set by clusterddp itself", remedy="leave it out")
-    if match[1] == "clusters":
+    for name in names:
+        _refuse_own(option, name)
+    return option
+
+
+def _refuse_own(option: str, name: str) -> None:
+    """Refuse an option that the script sets itself, or that sends the job elsewhere, by any beginning of its name."""
+    refused = (*SET_BY_SCRIPT, "clusters") if name != "ntasks" else ()  # a whole name, though one of these begins so
+    meant = next((one for one in refused if one.startswith(name)), None)
+    if meant == "clusters":
         raise UsageError(
             f"clusterddp_slurm_lines: {option!r}: only the login host's own cluster is asked for its jobs",
             remedy="use a login host of that cluster",
         )
-    return option
+    if meant:
+        raise UsageError(
+            f"clusterddp_slurm_lines: {option!r}: --{meant} is set by clusterddp itself", remedy="leave it out"
+        )
 
 
-def _splits(option: str) -> bool:
-    """Whether a shell could split the option into words: its quotes are balanced."""
+def _words(option: str) -> list[str]:
+    """Return the words into which a shell would split the option; none if its quotes are not balanced."""
     try:
-        return bool(shlex.split(option))
+        return shlex.split(option)
     except ValueError:
-        return False
+        return []
 
 
 def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", packed: str = "") -> str:

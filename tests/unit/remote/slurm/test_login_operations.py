@@ -48,7 +48,8 @@ def test_a_variable_of_the_login_does_not_win_over_what_a_script_sets(
 
 
 @pytest.mark.parametrize(
-    "name", ["SQUEUE_PARTITION", "SQUEUE_STATES", "SCANCEL_INTERACTIVE", "SINFO_FORMAT", "SBATCH_CLUSTERS"]
+    "name",
+    ["SQUEUE_PARTITION", "SQUEUE_STATES", "SCANCEL_INTERACTIVE", "SINFO_FORMAT", "SBATCH_CLUSTERS", "SLURM_CLUSTERS"],
 )
 def test_a_variable_of_the_login_does_not_change_what_slurm_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

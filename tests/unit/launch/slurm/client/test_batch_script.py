@@ -99,7 +99,14 @@ def test_nodes_may_be_a_range_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "option"), [("--exclusive", "--exclusive"), ("#SBATCH --reservation=night", "--reservation=night")]
+    ("line", "option"),
+    [
+        ("--exclusive", "--exclusive"),
+        ("#SBATCH --reservation=night", "--reservation=night"),
+        ("--exclusive --gres gpu:4", "--exclusive --gres gpu:4"),
+        ("--ntasks=4", "--ntasks=4"),  # an option of its own, though it begins another
+        ("--cluster-constraint=gpu", "--cluster-constraint=gpu"),
+    ],
 )
 def test_a_line_of_the_inventory_is_an_option_of_sbatch(line: str, option: str) -> None:
     assert extra_line(line) == option
@@ -114,6 +121,11 @@ def test_a_line_of_the_inventory_is_an_option_of_sbatch(line: str, option: str) 
         "#SBATCH --chdir=/tmp",
         "--x\n#SBATCH -N9",
         "--clusters=gpu",
+        "--cluster gpu",
+        "--exp=ALL",
+        "--reservation=night --clusters=gpu",
+        "--reservation=night --export=ALL",
+        "--reservation=night -N3",
         '--constraint="a',
     ],
 )
