@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import UsageError
 from clusterddp.hosts.ask import reading_answer
 from clusterddp.hosts.fanout import values
-from clusterddp.inventory.patterns import select
 from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
 from clusterddp.remote.shared.processes.process_records import SignalRequest
@@ -137,19 +136,6 @@ class Run(RunOnHosts):
         if selection and words:
             raise UsageError(f"{min(words)} beside a selection", remedy="put it into the selection")
         return self._read_lines(replace(selection or self._selection(words), follow=follow, timed=True))
-
-    def hosts_like(self, pattern: str, origin: str) -> list[str]:
-        """Return the hosts of the run and the inventory that an Ansible pattern matches.
-
-        ``origin`` names where the pattern came from, for errors.
-
-        Raises:
-            InventoryError: The pattern is invalid.
-        """
-        inventory = self.cluster.inventory
-        names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
-        matching = list(select(pattern, list(names), inventory.groups).hosts)
-        return matching or list(inventory.matching(pattern, origin))
 
     def _selection(self, words: Words) -> Selection:
         """Convert the keywords of ``logs``."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from clusterddp.errors import ClusterddpError, RunError
 from clusterddp.hosts.fanout import values
+from clusterddp.inventory.patterns import select
 from clusterddp.remote.shared.names.host_names import folded_names
 
 if TYPE_CHECKING:
@@ -237,9 +238,23 @@ class RunOnHosts:
         """Return the same run once its nodes have begun; ``progress`` receives what it waits for."""
         return self.cluster.launcher_of(self.record).begun(self.cluster, self, progress)
 
+    def hosts_like(self, pattern: str, origin: str) -> list[str]:
+        """Return the hosts of the run and the inventory that an Ansible pattern matches.
+
+        ``origin`` names where the pattern came from, for errors.
+
+        Raises:
+            InventoryError: The pattern is invalid.
+        """
+        inventory = self.cluster.inventory
+        names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
+        matching = list(select(pattern, list(names), inventory.groups).hosts)
+        return matching or list(inventory.matching(pattern, origin))
+
     def selected(self, selection: Selection) -> list[str]:
         """Return the hosts whose streams a selection needs."""
-        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
+        hosts = selection.hosts if selection.pattern is None else self.hosts_like(selection.pattern, "host")
+        return [name for name in self.spools if hosts is None or name in hosts]
 
     def verdict(self) -> Verdict | None:
         """Return how the run ended; None while it is live."""

@@ -83,7 +83,7 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     if given.host:
         hosts = tuple(found.hosts_like(given.host, "--host"))
         _refuse_hosts_without_part(attempts, given.host, hosts)
-        selection = replace(selection, hosts=hosts)  # also those that take part only after a relaunch
+        selection = replace(selection, hosts=hosts, pattern=given.host)
     reader = AttemptReader(attempts, selection, given.silence)
     if saver:
         return reader.save(saver, offsets)

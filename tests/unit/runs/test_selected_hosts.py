@@ -1,0 +1,22 @@
+"""Which hosts' lines a selection needs, in each attempt of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from clusterddp.inventory import Inventory
+from clusterddp.logs.selection import Selection
+from clusterddp.runs.run import Run
+from tests.unit.plan_made import PLAN
+
+
+def test_a_pattern_matches_the_hosts_of_each_attempt_and_names_do_not_change() -> None:
+    site: Any = SimpleNamespace(inventory=Inventory(hosts=(), groups={}, path=None))
+    run = Run(site, "abcdefghij", 1, {"gpu07": "/s"}, PLAN.record._replace(hosts=("gpu07",), launcher="slurm"))
+    hosts = tuple(run.hosts_like("gpu*", "--host"))
+    requeued = replace(run, attempt=2, spools={"gpu03": "/s", "cpu01": "/s"}, attempts={1: run.spools})
+    assert requeued.selected(Selection(hosts=hosts, pattern="gpu*")) == ["gpu03"]
+    assert requeued.selected(Selection(hosts=hosts)) == []
+    assert requeued.selected(Selection()) == ["gpu03", "cpu01"]
