@@ -202,7 +202,8 @@ class SharedInput:
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     def close(self) -> None:
-        """Give readers nothing more."""
+        """Give readers nothing more: what they have is not whole."""
+        self.error = self.error or "the input is read no further"
         self._end()
         with self._changed:
             self._file.close()

@@ -35,10 +35,11 @@ class FakeHost:
     def __init__(self, name: str) -> None:
         self.entry, self.name = HostEntry(name=name, address=name), name
         self.frames = queue.Queue[Any]()  # what was sent to it
-        self.begun = False
+        self.begun = threading.Event()
+        self.code = queue.Queue[int]()  # its command's exit code: the size of its input, or 143 if it was stopped
 
     def stream(self, _op: str, _args: object, outgoing: Outgoing) -> Iterator[Frame]:
-        self.begun = True
+        self.begun.set()
         outgoing.attach(lambda header, body: self.frames.put((header, body)))
         given, stopped = b"", False
         while not stopped:
@@ -47,6 +48,7 @@ class FakeHost:
         code = 143 if header.get("stop") else len(given)
         end = {"code": code, "error": "", "stopped": code == 143, "left": [], "cwd": "/", "home": False}
         outgoing.detach()
+        self.code.put(code)
         yield Frame({"kind": "end"}, json.dumps(end).encode())
 
 
@@ -76,7 +78,7 @@ def test_a_host_that_is_connected_after_a_stop_never_starts_the_command() -> Non
     assert execution.results["gpu00"].error == "was not reached before the command was ended"
     answer.set()
     assert left.wait(10)
-    assert not host.begun
+    assert not host.begun.is_set()
 
 
 def test_a_command_that_begins_during_a_stop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +100,23 @@ def test_a_command_that_begins_during_a_stop_is_stopped(monkeypatch: pytest.Monk
         execution.close()
         os.close(into)
     assert (execution.results["gpu00"].code, execution.results["gpu00"].stopped) == (143, True)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_command_that_is_left_before_its_input_ends_is_stopped(*, whole: bool) -> None:
+    host = FakeHost("gpu00")
+    stdin, into = os.pipe()
+    with io.FileIO(stdin) as source:
+        execution = run_on(host, lambda _: host, source)
+        os.write(into, b"half")
+        if whole:
+            os.close(into)
+            assert host.code.get(timeout=10) == len(b"half")
+        assert host.begun.wait(10)
+        execution.close()
+        if not whole:
+            assert host.code.get(timeout=10) == 143
+            os.close(into)
 
 
 class FullFile(io.RawIOBase):
@@ -140,8 +159,8 @@ def test_input_is_read_from_any_file(source: str) -> None:
         file.close()
     given = SharedInput(SimpleNamespace(read=file.read))  # type: ignore[arg-type]
     assert sum(map(len, given.pieces())) == (0 if source == "closed" else 100_000)
-    given.close()
     assert given.error == ("the input cannot be read: I/O operation on closed file." if source == "closed" else "")
+    given.close()
 
 
 def test_input_that_never_ends_does_not_disturb_the_end_of_exec() -> None:
