@@ -105,7 +105,7 @@ class DataRecord:
     """The record of what syncs have written into a workdir as data.
 
     ``manifest`` is that of the project's data at the last sync, ``digest`` its digest; both are empty if there was no
-    data or no sync.
+    data or no sync. ``left`` are entries that were written earlier, and were no longer in the project then.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -113,7 +113,7 @@ class DataRecord:
         self.digest, self.manifest = "", b""
         self._hashes = StoredHashes(state, root, "data")
         self._put: List[Entry] = []  # the project's data at the last sync
-        self._left: List[Entry] = []  # written earlier, and no longer in the project
+        self.left: List[Entry] = []
         self._named: List[str] = []  # paths of host versions that were reported already
         self._placing: List[Entry] = []  # what syncs that were interrupted may have written
         try:
@@ -129,7 +129,7 @@ class DataRecord:
         stored = read_record(_DataFile, data, "data")
         if stored.format != _FORMAT:
             return
-        self._left = [checked_entry(entry) for entry in stored.left]
+        self.left = [checked_entry(entry) for entry in stored.left]
         self._named = [checked_path(path) for path in stored.named]
         self._placing = [checked_entry(entry) for entry in stored.placing]
         if stored.digest:
@@ -146,10 +146,12 @@ class DataRecord:
     def entries(self, disk: Disk) -> Dict[str, Entry]:
         """Return what syncs last wrote, by path.
 
-        What has left the project, and what an interrupted sync may have written, counts only if it is on ``disk``.
+        What has left the project, and what an interrupted sync may have written, counts only if it is on ``disk``; the
+        mode that such a sync was to set may not be set yet.
         """
-        left = [entry for entry in self._left if disk.info(entry.path) is not None]
-        placed = [entry for entry in self._placing if _is_same(disk.entry(entry.path), entry)]
+        left = [entry for entry in self.left if disk.info(entry.path) is not None]
+        placing = [(entry, disk.entry(entry.path)) for entry in self._placing]
+        placed = [present for entry, present in placing if present and _is_same(present, entry)]
         return {entry.path: entry for entry in (*left, *self._put, *placed)}
 
     def unchanged_paths(self) -> List[str]:
@@ -183,10 +185,13 @@ class DataRecord:
         listed = tuple((entry.path, entry.content) for entry in standing[:_MAX_NAMED])
         return StandingVersions(listed, tuple(unreported[:_MAX_NAMED]))
 
-    def begin(self, put: List[Entry]) -> None:
-        """Record, before any change, that these entries may be written by us from now on."""
-        self._placing = list(dict.fromkeys([*self._placing, *put]))
-        self._save()
+    def begin(self, entries: List[Entry]) -> None:
+        """Record, before any change, that these entries count as a sync's from now on, where they are on disk."""
+        recorded = {*self._put, *self._placing}
+        new = [entry for entry in entries if entry not in recorded]
+        if new:
+            self._placing += new
+            self._save()
 
     def complete(self, digest: str, sent: bytes, project: List[Entry], left: List[Entry]) -> None:
         """Record that the project's data was synced to this workdir, whichever host versions were kept.
@@ -194,7 +199,7 @@ class DataRecord:
         ``left`` are entries that were written earlier, and are no longer in the project.
         """
         old = self._path(_MANIFEST + on_disk(self.digest)) if self.digest not in ("", digest) else b""
-        self.digest, self.manifest, self._put, self._left, self._placing = digest, sent, project, left, []
+        self.digest, self.manifest, self._put, self.left, self._placing = digest, sent, project, left, []
         if digest:
             write_private(os.fsdecode(self._path(_MANIFEST + on_disk(digest))), sent, durable=False)
         self._save()
@@ -202,7 +207,7 @@ class DataRecord:
             os.unlink(old)
 
     def _save(self) -> None:
-        stored = _DataFile(_FORMAT, self.digest, self._left, self._named, self._placing)
+        stored = _DataFile(_FORMAT, self.digest, self.left, self._named, self._placing)
         write_private(os.fsdecode(self._path(DATA_RECORD)), to_json(to_fields(stored)).encode(), durable=False)
 
 
@@ -218,9 +223,9 @@ class DataPlan(NamedTuple):
     decision: DataDecision
 
     def begin(self) -> None:
-        """Record, before any change, what is going to be written."""
-        if self.decision.put:
-            self.record.begin(self.decision.put)
+        """Record, before any change, what is going to be written or is there already, as code for instance."""
+        standing = {entry.path for entry in self.decision.standing}
+        self.record.begin([entry for entry in self.project if entry.path not in standing])
 
     def complete(self) -> StandingVersions:
         """Record what was done, and return the host versions that stay, as ``DataRecord.report_standing`` does."""
@@ -265,7 +270,8 @@ def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: byte
     record, digest, base = DataRecord(state, code.root), order.data or "", order.data_base
     if record.is_settled(digest):
         project = manifest.decode(record.manifest)
-        return DataPlan(record, digest, record.manifest, project, {}, [], DataDecision([], [], []))
+        before = {entry.path: entry for entry in record.left}  # any of these may be code by now
+        return DataPlan(record, digest, record.manifest, project, before, [], DataDecision([], [], []))
     if base and record.digest != base:
         return None
     sent = manifest_of(difference, digest, record.manifest if base else b"") if digest else b""

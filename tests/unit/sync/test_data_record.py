@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry
 from clusterddp.remote.workdir.data import HOST, DataPlan
+from clusterddp.remote.workdir.update import WorkdirUpdate
 from tests.unit.sync.test_data import git, synced
 from tests.unit.sync_help import CKPT, Cut, FakeHost, content, cut_after, write
 
@@ -61,6 +63,49 @@ def test_what_a_run_wrote_over_data_of_a_sync_that_broke_off_is_the_hosts(
     with pytest.raises(SyncError, match="changed in the project and on gpu01"):
         synced(root, host)
     assert content(host.workdir)[CKPT] == "epoch 1"
+
+
+def test_a_mode_that_a_sync_that_broke_off_did_not_set_is_set_by_the_next(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, tool="#!/bin/sh")
+    synced(root, host)
+    (root / "tool").chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkdirUpdate, "commit", cut_after(0)(WorkdirUpdate.commit))
+        with pytest.raises(Cut):
+            synced(root, host)
+    synced(root, host)
+    assert os.access(host.workdir / "tool", os.X_OK)
+
+
+def test_code_that_became_data_in_a_sync_that_broke_off_is_no_conflict(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(root.parent, "init", "-q", str(root))
+    write(root, **{"params.json": "1"})
+    git(root, "add", "params.json")
+    synced(root, host)
+    git(root, "rm", "-q", "--cached", "-f", "params.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(DataPlan, "complete", cut_after(0)(DataPlan.complete))
+        with pytest.raises(Cut):
+            synced(root, host)
+    write(root, **{"params.json": "2"})
+    synced(root, host)
+    assert content(host.workdir)["params.json"] == "2"
+
+
+def test_data_that_left_the_project_and_becomes_code_is_a_syncs(root: Path, host: FakeHost) -> None:
+    git(root.parent, "init", "-q", str(root))
+    write(root, **{"params.json": "1"})
+    synced(root, host)
+    write(root, **{".gitignore": "params.json\n.gitignore\n"})
+    synced(root, host)
+    write(root, **{"params.json": "2"})
+    git(root, "add", "-f", "params.json")
+    assert synced(root, host).notices == ()
+    assert content(host.workdir)["params.json"] == "2"
 
 
 @pytest.mark.parametrize("as_code", ["changed", "as it was", "removed"])
