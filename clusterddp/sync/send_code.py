@@ -203,7 +203,7 @@ class _HostSync:
         if not state.data.settled:
             self._add_data_manifest(state.data.digest)
         if state.data.empty:
-            self._plan_data([entry.path for entry in self._tree.data], self._tree.data)
+            self._plan_data(self._tree.data, [entry.path for entry in self._tree.data])
 
     def _add_data_manifest(self, digest: str) -> None:
         """Append the project's data manifest to the code's, for a host whose own data manifest has ``digest``."""
@@ -211,9 +211,13 @@ class _HostSync:
         self.order = self.order._replace(data_base=base, data_size=len(self._data_part))
         self.manifest_part = (self.manifest_part or b"") + self._data_part
 
-    def _plan_data(self, new: Sequence[str], put: Sequence[Entry]) -> None:
-        """Add the data files ``put`` to what is sent; ``new`` are the paths at which the host has no file."""
-        self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE))
+    def _plan_data(self, put: Sequence[Entry], new: Sequence[str], placed: Sequence[str] = ()) -> None:
+        """Add the data files ``put`` to what is sent.
+
+        ``new`` are the paths at which the host has no file, ``placed`` those whose content is there.
+        """
+        there = set(placed)
+        self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE and entry.path not in there))
         changed = tuple(entry.path for entry in put if entry.path not in set(new))
         before = self.changes
         self.changes = replace(before, new=(*before.new, *new), changed=(*before.changed, *changed))
@@ -232,7 +236,7 @@ class _HostSync:
         put = set(state.put)
         self._contents_on_host = self._contents_on_host.union(state.chunks)
         self.conflicts = tuple(state.conflicts)
-        self._plan_data(state.new, [entry for entry in self._tree.data if entry.path in put])
+        self._plan_data([entry for entry in self._tree.data if entry.path in put], state.new, state.placed)
 
     def _record_standing(self, standing: StandingVersions) -> None:
         """Note which data the host has changed and keeps."""

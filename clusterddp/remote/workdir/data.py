@@ -254,11 +254,12 @@ def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostCh
             raise Refused(str(error)) from error
         if data is None:
             return HostChanged(missing=())
-        disk, paths_to_write = data.record.disk(), [entry.path for entry in data.decision.put]
-        existing = [entry for entry in map(disk.entry, paths_to_write) if entry]
+        disk, put = data.record.disk(), data.decision.put
+        present = [disk.entry(entry.path) for entry in put]
+        new = sorted(entry.path for entry, there in zip(put, present) if there is None)
+        placed = [entry.path for entry, there in zip(put, present) if _is_same(there, entry)]
         chunks = disk.chunks() | parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
-        new = sorted(set(paths_to_write) - {entry.path for entry in existing})
-        return DataState(paths_to_write, new, data.decision.conflicts, sorted(chunks))
+        return DataState([entry.path for entry in put], new, placed, data.decision.conflicts, sorted(chunks))
 
 
 def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: bytes) -> Optional[DataPlan]:

@@ -297,6 +297,16 @@ def test_a_preview_shows_what_would_be_put_and_what_is_in_conflict(root: Path, h
     assert content(host.workdir) == {"train.py": "print(1)", CKPT: "epoch 1"}
 
 
+def test_a_change_of_mode_sends_nothing(root: Path, host: FakeHost) -> None:
+    synced(root, host)
+    (root / CKPT).chmod(0o755)
+    (shown,) = preview([host], project_tree(root), workdir="/nowhere")  # type: ignore[list-item]
+    assert (shown.sent, shown.sent_bytes, shown.changes.changed) == (0, 0, (CKPT,))
+    (done,) = synced(root, host).hosts
+    assert (done.sent, done.sent_bytes) == (0, 0)
+    assert os.access(host.workdir / CKPT, os.X_OK)
+
+
 def test_two_syncs_at_once_are_asked_again(root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     synced(root, host)
     write(root, **{CKPT: "better"})

@@ -92,6 +92,7 @@ class DataState(NamedTuple):
 
     put: Sequence[str] = bulk(Fields.long_texts)  # the paths at which the project's version would be written
     new: Sequence[str] = bulk(Fields.long_texts)  # those of them where the host has nothing
+    placed: Sequence[str] = bulk(Fields.long_texts)  # those of them whose content is there, so that only a mode is set
     conflicts: Sequence[str] = bulk(Fields.long_texts)  # the paths on which the user has to decide
     chunks: Sequence[str] = bulk(Fields.long_texts)  # digests of chunks that are here already
 

@@ -52,7 +52,7 @@ FOUND = PullList(
 )
 ANSWERS: list[Any] = [
     STATE,
-    DataState(["p"], ["p"], [], ["c1"]),
+    DataState(["p"], ["p"], [], [], ["c1"]),
     Synced("/w", "d", 1, 2, (("a", "a.kept"),), "", (), STANDING),
     FOUND,
     PushCheck("/w", None, False, ["c1"]),
