@@ -17,7 +17,18 @@ from ..shared.wire.chunk_stream import Incoming, bundle, group_chunks
 from ..shared.wire.chunks import CHUNK, Chunk, chunk_spans, chunks_of, read_at
 from ..shared.wire.frames import parse_json
 from ..shared.workdir import manifest
-from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, as_text, exists_in, leads_down, link_entry, on_disk
+from ..shared.workdir.manifest import (
+    FILE,
+    FOLDER,
+    LINK,
+    Disk,
+    Entry,
+    as_text,
+    exists_in,
+    leads_down,
+    link_entry,
+    on_disk,
+)
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 from .chunk_files import Assembly
@@ -75,8 +86,8 @@ def read_content(workdir: str, path: str) -> Optional[PathContent]:
         if info.st_uid not in (0, os.getuid()):
             raise OSError(errno.EPERM, "is another user's link", as_text(disk.full(name)))
         target = as_text(os.readlink(disk.full(name)))
-        target_path, target_info = posixpath.normpath(target), disk.info(posixpath.normpath(target))
-        if leads_down(name, target) and target_info and not stat.S_ISLNK(target_info.st_mode):
+        target_path = posixpath.normpath(target)
+        if leads_down(name, target) and _is_reached_without_links(disk, target_path):
             entries = [link_entry(name, target), *_entries_below(disk, target_path)]
         else:
             folder, real = os.path.split(os.path.realpath(disk.full(name)))
@@ -86,6 +97,12 @@ def read_content(workdir: str, path: str) -> Optional[PathContent]:
         entries = list(_entries_below(disk, name))
     chunk_lists = disk.chunk_lists()
     return PathContent(manifest.sort_entries(entries), chunk_lists) if entries else None
+
+
+def _is_reached_without_links(disk: Disk, path: str) -> bool:
+    """Whether something is at a path, and neither it nor any folder above it is a link."""
+    folder, info = disk.entry(posixpath.dirname(path)), disk.info(path)
+    return bool(folder and folder.kind == FOLDER and info and not stat.S_ISLNK(info.st_mode))
 
 
 def _entries_below(disk: Disk, path: str) -> Iterator[Entry]:

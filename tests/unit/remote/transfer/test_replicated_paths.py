@@ -57,6 +57,21 @@ def test_it_takes_its_place_with_the_user_s_modes_and_what_stood_there_keeps_a_n
     assert (place / "last/weights.bin").read_bytes() == b"weights"
 
 
+def test_a_link_whose_target_lies_behind_another_link_is_followed(tmp_path: Path) -> None:
+    epoch = tmp_path / "scratch/epoch_7"
+    epoch.mkdir(parents=True)
+    for name, text in zip(("weights.bin", "state.bin"), TEXTS, strict=True):
+        (epoch / name).write_bytes(text)
+    folder = tmp_path / "there/ckpt"
+    folder.mkdir(parents=True)
+    (folder / "runs").symlink_to(tmp_path / "scratch")
+    (folder / "last").symlink_to("runs/epoch_7")
+    carried = read_content(str(tmp_path / "there"), "ckpt/last")
+    assert carried
+    receive_path(str(tmp_path / "here"), "ckpt/last", carried, Sent(), lambda: None)  # type: ignore[arg-type]
+    assert (tmp_path / "here/ckpt/last/weights.bin").read_bytes() == b"weights"
+
+
 @needs_root
 def test_it_goes_and_comes_by_no_link_of_another_user(tmp_path: Path) -> None:
     private = tmp_path / "private"
