@@ -18,14 +18,15 @@ from clusterddp.inventory import validate
 from clusterddp.inventory.ranges import expand, split_port
 from clusterddp.inventory.variables.variable_names import USED, check_name
 from clusterddp.inventory.yamlfile import compose
-from clusterddp.remote.shared.text.redaction import HIDDEN
-from clusterddp.remote.shared.text.secret_names import is_secret
+from clusterddp.remote.shared.text.redaction import HIDDEN, hide_url_passwords
+from clusterddp.remote.shared.text.secret_names import hide_assigned, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, edit it as you like. ({})\n"
-_NAME = re.compile(r"([\w-]+)[\"']?\s*:")
+_NAME = re.compile(r"([\w-]+)[\"']?\s*:|\?\s+[\"']?([\w-]+)[\"']?\s*$")  # `name:`, or `? name` with `: value` below
+_GOES_ON = re.compile(r"[-:](?:\s|$)")  # a list's item or a value, which may stand in the column of their name
 _MAX_LINES = 40  # shown of a difference
 LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
@@ -77,12 +78,15 @@ def _without_secrets(lines: Iterable[str]) -> Iterator[str]:
     column: int | None = None  # of the line with the last secret, whose value may go on below
     for line in lines:
         own = len(line) - len(line.lstrip())
-        if column is not None and (own > column or not line.strip()):
+        goes_on = own == column and _GOES_ON.match(line, own)
+        if column is not None and (own > column or goes_on or not line.strip()):
             yield line[:own] + (HIDDEN if line.strip() else "")
             continue
-        ends = [match.end() for match in _NAME.finditer(line) if is_secret(match[1], line[match.end() :])]
+        names = _NAME.finditer(line)
+        ends = [match.end() for match in names if is_secret(match[1] or match[2], line[match.end() :])]
         column = own if ends else None
-        yield f"{line[: ends[0]]} {HIDDEN}" if ends else line
+        shown = hide_assigned(hide_url_passwords(line[: ends[0]] if ends else line))
+        yield f"{shown} {HIDDEN}" if ends else shown
 
 
 def _digest(body: str) -> str:

@@ -106,6 +106,11 @@ def test_a_difference_hides_the_values_of_secrets() -> None:
         "API_KEY: |\n        hunter\n\n        hunter",
         "API_KEY:\n        hunter",
         'API_KEY: "one\n        hunter"',
+        "API_KEY:\n      - hunter\n      -\n        hunter",
+        "? API_KEY\n      : hunter\n        hunter",
+        "SETUP: export API_KEY=hunter12",
+        "SETUP: [export API_KEY=hunter12, 'echo API_KEY: hunter12']",
+        "INDEX_URL: https://me:hunter12@example.com/API_KEY",
     ],
 )
 def test_a_difference_hides_all_of_a_secret(setting: str) -> None:
