@@ -91,6 +91,7 @@ _HARMLESS_VALUES = {  # with these values a keyword changes nothing, so it is ac
     "addressfamily": ("any",),
     "preferredauthentications": ("publickey",),
 }
+TOKENS = "%hnprdk"  # the letters of those in the name of a known_hosts file that are replaced here
 _UNSUPPORTED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwarding"}
 
 
@@ -194,6 +195,16 @@ def _read_flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
         return option, "loglevel", ""
     keyword, value = _FLAG_MEANS.get(flag, (option, ""))
     return option, keyword, value
+
+
+def only_ssh_expands(text: str) -> bool:
+    """Whether the name of a known_hosts file has a token other than ``TOKENS``, or a variable of the environment."""
+    return "${" in text or not set(re.findall(r"%(.?)", text)) <= {*TOKENS}
+
+
+def escape_tokens(text: str) -> str:
+    """Escape ``text`` so that the replacement of tokens leaves it unchanged."""
+    return text.replace("%", "%%")
 
 
 def expand_tokens(text: str, values: Mapping[str, str]) -> str:

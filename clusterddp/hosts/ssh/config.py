@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UsageError
 from clusterddp.hosts.ssh.known_hosts import matches_pattern
+from clusterddp.inventory.ssh_arguments import escape_tokens, only_ssh_expands
 from clusterddp.inventory.ssh_config import SSH_CONFIG_LINE
 from clusterddp.project.user_folders import user_path
 
@@ -106,12 +107,13 @@ class SshConfig:
         return self._scan()[1]
 
     def settings(self, address: str, args: SshArgs, options: Sequence[str]) -> Settings:
-        """The settings of ``address`` by keyword; empty if no file contains anything that matters.
+        """The settings of ``address`` by keyword; empty where neither a file nor an argument makes it worth asking.
 
         ``options`` are further arguments for ssh (port and user of the inventory). Raises ``UsageError`` if a
         configuration file is wrong.
         """
-        if not self._scan()[0] and not args.config_file:
+        unclear = any(map(only_ssh_expands, args.options.get("userknownhostsfile", ())))
+        if not (self._scan()[0] or args.config_file or unclear):
             return {}
         if self.program is None:
             return _settings_by_paramiko(address)
@@ -272,7 +274,8 @@ def _query_ssh(argv: Sequence[str], address: str) -> Settings:
     for line in answer.stdout.splitlines():
         keyword, _, value = line.partition(" ")
         found[keyword.lower()] = (*found.get(keyword.lower(), ()), _in_user_home(value))
-    return found
+    known_hosts = found.get("userknownhostsfile", ())  # as other settings here, with tokens: ssh has replaced them
+    return {**found, "userknownhostsfile": tuple(map(escape_tokens, known_hosts))}
 
 
 def _in_user_home(value: str) -> str:

@@ -22,6 +22,7 @@ from clusterddp.hosts.ssh.config import home_options, ssh_environment
 from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key_error
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.target import login_remedy, unlock_remedy
+from clusterddp.inventory.ssh_arguments import escape_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,13 +103,13 @@ def _options(target: Target, changed: Mapping[str, str] | None = None) -> list[s
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "3",
         "StrictHostKeyChecking": "accept-new" if target.accept_new else "yes",
-        "UserKnownHostsFile": _quote_paths(target.known_hosts),
+        "UserKnownHostsFile": escape_tokens(_quote_paths(target.known_hosts)),
         "GlobalKnownHostsFile": _quote_paths(target.system_hosts),
     }
     if target.only_named_keys:
         settings["IdentitiesOnly"] = "yes"
     if target.proxy:
-        settings["ProxyCommand"] = _escape(target.proxy)
+        settings["ProxyCommand"] = escape_tokens(target.proxy)
     elif target.via:
         settings["ProxyCommand"] = _jump_command(target.via)
     elif not target.live_master:
@@ -130,13 +131,8 @@ def _jump_command(via: Target, socket: str = "") -> str:
     ``socket``: that of a master of ``via``, which is used if it lives.
     """
     master = ["-S", socket] if socket else []
-    command = [_escape(argument) for argument in ("ssh", *master, *_options(via))]
+    command = [escape_tokens(argument) for argument in ("ssh", *master, *_options(via))]
     return shlex.join([*command, "-W", "[%h]:%p", "--", via.alias])
-
-
-def _escape(text: str) -> str:
-    """Escape ``text`` so that ssh's token replacement leaves it unchanged."""
-    return text.replace("%", "%%")
 
 
 def _quote_paths(paths: tuple[Path, ...]) -> str:

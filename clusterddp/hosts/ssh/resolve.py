@@ -12,7 +12,7 @@ from clusterddp.errors import InventoryError, UsageError
 from clusterddp.hosts.ssh import target as targets
 from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
-from clusterddp.inventory.ssh_arguments import SshArgs, expand_tokens, parse_ssh_args
+from clusterddp.inventory.ssh_arguments import TOKENS, SshArgs, expand_tokens, only_ssh_expands, parse_ssh_args
 from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Resolver:
         """Return the target, and why it needs the ``ssh`` program (or ``""``)."""
         targets.refuse_unsafe(address, "address", origin.name, origin.where)
         options = [*(["-p", str(port)] if port else []), *(["-l", user] if user else [])]
-        found: Settings = {**self.config.settings(address, origin.args, options), **origin.args.options}
+        found = self._settings(address, origin.args, options)
         found |= {"port": (str(port),)} if port else {}
         found |= {"user": (user,)} if user else {}
         target = self._target(origin, address, found)
@@ -124,6 +124,18 @@ class Resolver:
             return replace(target, proxy=expand_tokens(command, values)), why
         via, why_via = self._jump(jump, target, origin, masters=masters, depth=depth) if jump else (None, "")
         return replace(target, via=via), why or why_via
+
+    def _settings(self, address: str, args: SshArgs, options: Sequence[str]) -> Settings:
+        """The settings of the ssh arguments and, behind them, of the configuration.
+
+        known_hosts files that only ssh can name are those that it names. It prints them without quotes: if some has a
+        blank, they stay as they were given.
+        """
+        found = self.config.settings(address, args, options)
+        given, named = (of.get("userknownhostsfile", ()) for of in (args.options, found))
+        asked = self.config.program is not None and any(map(only_ssh_expands, given))
+        is_clear = asked and len(targets.split_paths(given)) == len(targets.split_paths(named))
+        return {**found, **args.options, **({"userknownhostsfile": named} if is_clear else {})}
 
     def _target(self, origin: _Origin, address: str, found: Settings) -> Target:
         host = _first(found, "hostname", address).replace("%h", address)
@@ -203,12 +215,10 @@ class Resolver:
 
     def _known_hosts(self, origin: _Origin, found: Settings, values: Mapping[str, str]) -> tuple[Path, ...]:
         """The user's known_hosts files for a target; those of the host behind a jump host come first."""
-        given = origin.args.options.get("userknownhostsfile", ())
-        for text in given:
-            _check_tokens(text, values, origin)
-        # ssh has replaced the tokens of its configuration.
-        texts = [expand_tokens(text, values) for text in given] or found.get("userknownhostsfile", ())
-        files = targets.split_paths(texts)
+        texts = found.get("userknownhostsfile", ())
+        for text in texts:
+            _check_tokens(text, origin)
+        files = targets.split_paths(expand_tokens(text, values) for text in texts)
         kept = tuple(path for path in files if str(path) != "/dev/null")
         if kept != files:
             self.notice(origin.name, "UserKnownHostsFile /dev/null is not used: host keys stay in ~/.ssh/known_hosts")
@@ -258,16 +268,16 @@ def _number(origin: _Origin, what: str, text: str) -> int:
     return int(text)
 
 
-def _check_tokens(text: str, values: Mapping[str, str], origin: _Origin) -> None:
-    """Refuse a known_hosts file of the ssh arguments that only ssh could name; raises InventoryError.
+def _check_tokens(text: str, origin: _Origin) -> None:
+    """Refuse known_hosts files that only ssh could name, where it does not; raises InventoryError.
 
     A file of another name would not contain the host's key, so that a changed one would pass for a new one.
     """
-    if "${" in text or set(re.findall(r"%(.?)", text)) - values.keys():
+    if only_ssh_expands(text):
         raise InventoryError(
             f"UserKnownHostsFile {text} of {origin.name} has a token that is unknown here",
             where=origin.where,
-            remedy=f"use {', '.join(f'%{letter}' for letter in values)}, or write the path in full",
+            remedy=f"use {', '.join(f'%{letter}' for letter in TOKENS)}, or write the path in full",
         )
 
 

@@ -98,3 +98,7 @@ def test_our_words_come_whole_and_strict() -> None:
     ):
         assert expected in words
     assert words[-6:] == ["-i", "/k/id", "-p", "2222", "-l", "me"]
+
+
+def test_ssh_replaces_no_token_in_the_name_of_a_known_hosts_file() -> None:
+    assert '-oUserKnownHostsFile="/k/100%%x"' in _options(replace(TARGET, known_hosts=(Path("/k/100%x"),)))

@@ -1,8 +1,9 @@
-"""The known_hosts files that a host's ssh arguments name."""
+"""The known_hosts files that a host's ssh arguments and the ssh configuration name."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +11,18 @@ from clusterddp.errors import InventoryError
 from clusterddp.hosts.ssh.connector import Connector
 from clusterddp.inventory import HostEntry
 
-if TYPE_CHECKING:
-    from pathlib import Path
+needs_ssh = pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is asked")
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
+
+
+def write_config(home: Path, line: str) -> None:
+    (home / ".ssh").mkdir()
+    (home / ".ssh/config").write_text(f"Host *\n {line}\n")
 
 
 def known_hosts(*words: str) -> tuple[Path, ...]:
@@ -31,8 +36,44 @@ def test_tokens_in_the_name_of_a_known_hosts_file_are_replaced(home: Path) -> No
     assert known_hosts(*words, "-o", "HostKeyAlias=first") == (home / "keys/first", home / "2222%")
 
 
+@needs_ssh
+def test_a_known_hosts_file_that_only_ssh_can_name_is_that_which_it_names(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYS", "/keys/100%")
+    assert known_hosts("-o", "UserKnownHostsFile=${KEYS}/%h /keys/%k") == (
+        Path("/keys/100%/10.0.0.1"),
+        Path("/keys/10.0.0.1"),
+    )
+    (named,) = known_hosts("-o", "UserKnownHostsFile=~/.ssh/%C")
+    assert named.parent == home / ".ssh"
+    assert len(named.name) == 40  # hexadecimal digits
+
+
+@needs_ssh
+@pytest.mark.usefixtures("home")
+def test_the_names_that_ssh_gives_are_not_taken_where_blanks_make_them_unclear() -> None:
+    with pytest.raises(InventoryError, match=r"UserKnownHostsFile .* of gpu01 has a token that is unknown here"):
+        known_hosts("-o", 'UserKnownHostsFile="/the keys/%C"')
+
+
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("name", ["%C", "keys/%", "${KEYS}/known_hosts"])
-def test_a_known_hosts_file_that_only_ssh_could_name_is_refused(name: str) -> None:
+@pytest.mark.parametrize("place", ["arguments", "configuration"])
+def test_without_ssh_a_known_hosts_file_that_only_ssh_could_name_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    write_config(home, f"UserKnownHostsFile {name if place == 'configuration' else '/keys/%C'}")
     with pytest.raises(InventoryError, match=r"UserKnownHostsFile .* of gpu01 has a token that is unknown here"):
-        known_hosts("-o", f"UserKnownHostsFile={name}")
+        known_hosts(*(["-o", f"UserKnownHostsFile={name}"] if place == "arguments" else []))
+
+
+@pytest.mark.parametrize("with_ssh", [pytest.param(True, marks=needs_ssh), False])
+def test_tokens_of_the_configuration_are_replaced_with_and_without_ssh(
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, with_ssh: bool
+) -> None:
+    if not with_ssh:
+        monkeypatch.setattr(shutil, "which", lambda _: None)
+    write_config(home, "UserKnownHostsFile ~/.ssh/%k /keys/%p%%")
+    assert known_hosts() == (home / ".ssh/10.0.0.1", Path("/keys/2222%"))
