@@ -26,6 +26,11 @@ def user_path(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for an unknown user
 
 
+def is_there(path: Path) -> bool:
+    """Whether this user can see a file or folder; what lies where the user may not search is not there."""
+    return os.path.exists(path)  # noqa: PTH110 - Path's raises
+
+
 def make_private(folder: Path) -> None:
     """Make a folder and missing parents, all 0700: ``Path.mkdir`` leaves the mode of parents to the umask."""
     if not folder.is_dir():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UsageError
+from clusterddp.project.user_folders import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,7 +94,8 @@ def environment(inventory: Path) -> dict[str, str]:
     if not config_notice(inventory):
         return {**os.environ}
     others = (Path(os.path.expanduser(f"~/.{_CONFIG}")), Path("/etc/ansible", _CONFIG))  # noqa: PTH111 - Path's raises
-    return {**os.environ, "ANSIBLE_CONFIG": str(next((path for path in others if path.is_file()), os.devnull))}
+    config = next((path for path in others if os.path.isfile(path)), os.devnull)  # noqa: PTH113 - Path's raises
+    return {**os.environ, "ANSIBLE_CONFIG": str(config)}
 
 
 def config_notice(inventory: Path) -> str:
@@ -114,4 +116,4 @@ def source_of(inventory: Inventory) -> Path:
     with path.open(encoding="utf-8", errors="surrogateescape") as file:
         converted = file.readline().rstrip("\n") == CONVERTED_HEADER
         source = Path(file.readline().removeprefix("# ").rstrip("\n"))
-    return source if converted and source.exists() else path
+    return source if converted and is_there(source) else path

@@ -70,7 +70,7 @@ def home_options() -> list[str]:
     if str(user_home()) == _account_home():
         return []
     config = user_home() / ".ssh" / "config"
-    files = [path for path in (config, SYSTEM_CONFIG) if path.exists()]
+    files = [path for path in (config, SYSTEM_CONFIG) if os.access(path, os.R_OK)]
     return ["-F", str(files[0]) if files else "none"]
 
 
@@ -291,7 +291,7 @@ def _settings_by_paramiko(address: str) -> Settings:
 
     config = paramiko.SSHConfig()
     for path in (user_home() / ".ssh" / "config", SYSTEM_CONFIG):
-        if path.exists():
+        if os.access(path, os.R_OK):
             with path.open() as file:
                 config.parse(file)
     found: Mapping[str, str | list[str] | None] = config.lookup(address)

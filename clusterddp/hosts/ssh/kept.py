@@ -237,7 +237,7 @@ def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
 def _folder() -> Path:
     """Where this user's control sockets are: a short path that is local to this machine."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(base) and len(os.fsencode(base)) <= _LONGEST_BASE and Path(base).is_dir():  # noqa: PTH117
+    if os.path.isabs(base) and len(os.fsencode(base)) <= _LONGEST_BASE and os.path.isdir(base):  # noqa: PTH112, PTH117
         return Path(base) / "clusterddp"
     return Path("/tmp") / f"clusterddp-{os.geteuid()}"  # noqa: S108 - its owner and mode are checked
 

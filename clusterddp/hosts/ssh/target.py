@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.hosts.ssh.config import user_home
-from clusterddp.project.user_folders import user_path
+from clusterddp.project.user_folders import is_there, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -92,7 +92,7 @@ def login_remedy(target: Target, *, keys: bool) -> str:
     port = f" -p {target.port}" if target.port != 22 else ""
     copy = f"ssh-copy-id{identity}{port} {target.user}@{target.host}"
     user = f"if your user there is not {target.user}, set ansible_user"
-    if file.exists() if file else keys:  # ssh-keygen would overwrite it
+    if is_there(file) if file else keys:  # ssh-keygen would overwrite it
         return f"{user}; else `{copy}` has it take the key"
     return f"{user}; `ssh-keygen -t ed25519{f' -f {named}' if file else ''}` makes a key, then `{copy}`"
 
@@ -129,19 +129,19 @@ def split_paths(values: Iterable[str]) -> tuple[Path, ...]:
 def default_keys() -> tuple[Path, ...]:
     """The default private keys that ssh would try, those that exist."""
     folder = user_home() / ".ssh"
-    return tuple(path for name in DEFAULT_KEYS if (path := folder / name).exists())
+    return tuple(path for name in DEFAULT_KEYS if is_there(path := folder / name))
 
 
 def absent_key(named: Iterable[Path]) -> Path | None:
     """The first key in an ssh configuration that does not exist, not counting default keys."""
     defaults = {user_home() / ".ssh" / name for name in (*DEFAULT_KEYS, "id_dsa", "id_xmss")}
-    return next((path for path in named if path not in defaults and not path.exists()), None)
+    return next((path for path in named if path not in defaults and not is_there(path)), None)
 
 
 def special_key(files: Iterable[Path]) -> str:
     """Why one of these keys needs the ``ssh`` program (a certificate beside it, a security key), or ``""``."""
     for path in files:
-        if Path(f"{path}-cert.pub").exists():
+        if is_there(Path(f"{path}-cert.pub")):
             return f"the certificate {path}-cert.pub"
         public = Path(f"{path}.pub")
         if path.name.endswith("_sk") or (os.access(public, os.R_OK) and public.read_bytes().startswith(b"sk-")):

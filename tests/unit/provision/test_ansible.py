@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -114,3 +115,16 @@ def test_an_ansible_cfg_of_a_folder_is_taken_only_beside_a_named_inventory(
     monkeypatch.delenv("ANSIBLE_CONFIG")
     (clone / "ansible.cfg").unlink()
     assert "ANSIBLE_CONFIG" not in ansible.environment(inventory)
+
+
+def test_an_ansible_cfg_in_a_home_that_may_not_be_searched_is_none(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(ansible, "config_notice", lambda _: "not used")
+    monkeypatch.setattr(os, "stat", refuse)
+    given = ansible.environment(inventory)
+    monkeypatch.undo()
+    assert given["ANSIBLE_CONFIG"] == os.devnull

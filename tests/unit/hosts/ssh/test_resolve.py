@@ -1,15 +1,21 @@
-"""The known_hosts files that a host's ssh arguments and the ssh configuration name."""
+"""The known_hosts files that a host's ssh arguments and the ssh configuration name, and keys that cannot be seen."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.errors import InventoryError
 from clusterddp.hosts.ssh.connector import Connector
+from clusterddp.hosts.ssh.target import absent_key, login_remedy, special_key
 from clusterddp.inventory import HostEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 needs_ssh = pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is asked")
 
@@ -77,3 +83,25 @@ def test_tokens_of_the_configuration_are_replaced_with_and_without_ssh(
         monkeypatch.setattr(shutil, "which", lambda _: None)
     write_config(home, "UserKnownHostsFile ~/.ssh/%k /keys/%p%%")
     assert known_hosts() == (home / ".ssh/10.0.0.1", Path("/keys/2222%"))
+
+
+@pytest.fixture
+def closed_home(home: Path) -> Iterator[Path]:
+    """A home that this user may not search."""
+    (home / ".ssh").mkdir()
+    home.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield home
+    os.seteuid(user)
+    home.chmod(0o700)
+
+
+def test_keys_that_cannot_be_seen_are_none(closed_home: Path) -> None:
+    entry = HostEntry(name="gpu01", address="10.0.0.1", ssh_args=("-o", "UserKnownHostsFile=/keys/known"))
+    target = Connector()._resolver.route(entry).target
+    assert target.key_files == ()
+    assert absent_key([closed_home / ".ssh/own"]) == closed_home / ".ssh/own"
+    assert special_key([closed_home / ".ssh/own"]) == ""
+    assert "ssh-keygen" in login_remedy(target, keys=False)
