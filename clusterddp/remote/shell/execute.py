@@ -19,7 +19,7 @@ from ..system.programs import find_program
 from ..system.queues import deque
 from ..worker.agent_environment import worker_like
 from ..worker.worker_env import original_environment
-from .guard import GuardedCommand, GuardPipes, guard
+from .guard import INPUT_ENDED, STOP, GuardedCommand, GuardPipes, guard
 
 PIECE = 1 << 15
 LAST_OUTPUT_TIMEOUT = 1000  # milliseconds without output after which an exited command's output counts as complete
@@ -63,7 +63,7 @@ class CommandStreams:
         self.poll = select.poll()  # the module selectors takes a millisecond to import
         self.watched: Dict[int, Callable[[int], None]] = {}  # descriptor → what to call when it is ready
         stdin, stdout, stderr, orders, answer = (os.pipe() for _ in range(5))
-        parts = GuardPipes(stdin[0], stdout[1], stderr[1], orders[0], answer[1])
+        parts = GuardPipes(stdin[0], stdout[1], stderr[1], orders[0], answer[1], os.dup(stdin[1]))
         if not os.fork():
             guard(command, parts)
         for handle in parts:
@@ -125,16 +125,16 @@ class CommandStreams:
         frames, self.input_ended = self.request.take()
         for frame in frames:
             if read_record(ExecInput, frame.header, "input").stop:
-                self._order_end()
+                self._order(STOP)
             elif self.stdin is None:
                 self.request.grant(len(frame.body))
             else:
                 self.input.append(frame.body)
 
-    def _order_end(self) -> None:
+    def _order(self, order: bytes) -> None:
         try:
-            os.write(self.orders, b"s")
-        except OSError:  # it has ended already
+            os.write(self.orders, order)
+        except OSError:  # the command has ended already
             pass
 
     def _watch_stdin(self) -> None:
@@ -171,3 +171,4 @@ class CommandStreams:
                 self._unwatch(self.stdin)
             os.close(self.stdin)
             self.stdin = None
+            self._order(INPUT_ENDED)

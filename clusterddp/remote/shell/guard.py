@@ -1,7 +1,8 @@
 """The guard: a process that starts one command, adopts all of its descendants, and ends them.
 
 It is separate from the helper, which may be killed with its connection at any moment: the guard then reads the end of
-its orders pipe and ends all of its descendants. Background processes of a command that exited by itself are kept.
+its orders pipe and ends all of its descendants. It holds the command's input open until then, or the command would take
+what has come of it for the whole. Background processes of a command that exited by itself are kept.
 """
 
 import errno
@@ -23,6 +24,7 @@ from ..system.descriptors import close_all_but
 from ..system.programs import find_program
 from ..system.wait_status import exit_code, reap
 
+INPUT_ENDED, STOP = b"e", b"s"
 LONGEST_POLL = 2**31 - 1  # milliseconds, about 25 days: a C int
 
 
@@ -42,8 +44,9 @@ class GuardPipes(NamedTuple):
     stdin: int
     stdout: int
     stderr: int
-    orders: int  # end of file, or any byte, ends the command
+    orders: int  # INPUT_ENDED: all of the input was written; STOP or end of file: end the command
     answer: int  # takes an ``ExecEnd`` as JSON
+    given: int  # the other end of ``stdin``
 
 
 def guard(command: GuardedCommand, streams: GuardPipes) -> NoReturn:
@@ -76,7 +79,7 @@ def _run(command: GuardedCommand, streams: GuardPipes) -> ExecEnd:
         return ExecEnd(code=EXIT_CANNOT_START, error=_start_failure(command, error), stopped=False, left=())
     for handle in (streams.stdin, streams.stdout, streams.stderr):
         os.close(handle)
-    code, timed_out = _wait(child, streams.orders, woken, command.timeout)
+    code, timed_out = _wait(child, streams, woken, command.timeout)
     if code is not None:
         return ExecEnd(code=code, error="", stopped=False, left=tuple(descendants()))
     left = terminate.terminate_all(descendants, command.grace)
@@ -114,11 +117,11 @@ def descendants() -> List[LeftProcess]:
     return [terminate.describe(table[pid]) for pid in procfs.subtree([os.getpid()], table, ()) - {os.getpid()}]
 
 
-def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[Optional[int], bool]:
+def _wait(pid: int, streams: GuardPipes, woken: int, timeout: Optional[float]) -> Tuple[Optional[int], bool]:
     """Wait; return the command's exit code, or None if it has to be ended, and whether it timed out."""
     deadline = None if timeout is None else time.monotonic() + timeout
     poll = select.poll()  # the module selectors takes as long to import as all else here
-    poll.register(orders, select.POLLIN)
+    poll.register(streams.orders, select.POLLIN)
     poll.register(woken, select.POLLIN)
     while True:
         for ended, status in reap():
@@ -128,9 +131,12 @@ def _wait(pid: int, orders: int, woken: int, timeout: Optional[float]) -> Tuple[
         if left is not None and left <= 0:
             return None, True
         for handle, _ in poll.poll(None if left is None else min(math.ceil(left * 1000), LONGEST_POLL)):
-            if handle == orders:
+            if handle == woken:
+                os.read(woken, 4096)
+            elif os.read(streams.orders, 1) == INPUT_ENDED:
+                os.close(streams.given)
+            else:
                 return None, False
-            os.read(woken, 4096)
 
 
 def _start_failure(command: GuardedCommand, error: Exception) -> str:
