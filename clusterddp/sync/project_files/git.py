@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.
 _SAFE_OPTIONS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-_OWN_SCOPES = {b"local", b"worktree"}  # of a repository's own configuration
-_MAX_CONFIG = 1 << 20  # bytes of a repository's configuration that are read
+_USER_SCOPES = {b"system", b"global"}  # of configuration that is not the repository's own
+# Programs that git-lfs, a filter of the user's, starts. It reads lines, so a key may stand in another key's value too.
+_LFS_EXTENSION = b"lfs.ext"
 
 
 class FileList(NamedTuple):
@@ -73,40 +74,37 @@ def commit_and_dirty(root: bytes, repositories: Iterable[bytes] = ()) -> dict[st
 
 
 def _is_dirty(root: bytes) -> bool:
-    """Whether a repository has uncommitted changes, apart from those inside its submodules, or git fails.
+    """Whether a repository has uncommitted changes, apart from those inside its submodules, or that cannot be told.
 
     Git would look into a submodule by the submodule's own configuration, whose filters are disabled only where git
     is started in it.
     """
+    no_filter = _no_filter_options(root)
+    if no_filter is None:
+        return True
     options = ("--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=dirty")
-    changes = _git(root, *_no_filter_options(root), "status", *options, "--", ".")
+    changes = _git(root, *no_filter, "status", *options, "--", ".")
     return bool(changes.stdout or changes.returncode)
 
 
-def _no_filter_options(root: bytes) -> list[str]:
+def _no_filter_options(root: bytes) -> list[str] | None:
     """Options that disable filters set in the repository's own configuration: it may have come in an archive.
 
-    A file that such a filter changes then counts as changed. The user's own filters (git-lfs) apply.
+    None if git cannot list it (``--show-scope`` is of 2.26), or a name cannot be given to ``-c``. A file that such a
+    filter changes then counts as changed. The user's own filters (git-lfs) apply.
     """
-    if not _may_have_filters(root):
-        return []
-    found = _git(root, "config", "--null", "--show-scope", "--get-regexp", r"^filter\.")
-    parts = found.stdout.split(b"\0")
-    keys = [key.split(b"\n")[0] for scope, key in zip(parts[::2], parts[1::2], strict=False) if scope in _OWN_SCOPES]
+    # Only git knows which repository it finds from here, and which files are its configuration.
+    listed = _git(root, "config", "--null", "--show-scope", "--list")
+    parts = listed.stdout.split(b"\0")
+    own = [entry for scope, entry in zip(parts[::2], parts[1::2], strict=False) if scope not in _USER_SCOPES]
+    keys = [key for key in (entry.split(b"\n")[0] for entry in own) if key.startswith(b"filter.")]
     drivers = dict.fromkeys(os.fsdecode(key).removeprefix("filter.").rpartition(".")[0] for key in keys)
+    if any(_LFS_EXTENSION in entry.lower() for entry in own):
+        drivers["lfs"] = None
+    if listed.returncode or any("=" in name for name in drivers):  # -c ends a key at its first =
+        return None
     no_filter = ("clean=", "process=", "required=false")
     return [argument for name in drivers for key in no_filter for argument in ("-c", f"filter.{name}.{key}")]
-
-
-def _may_have_filters(root: bytes) -> bool:
-    """Whether the configuration may set filters, so that git must be started to read it."""
-    path = os.path.join(root, b".git", b"config")
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            text = file.read(_MAX_CONFIG).lower()
-    except OSError:  # the configuration of a worktree or submodule is elsewhere
-        return True
-    return len(text) == _MAX_CONFIG or any(key in text for key in (b"filter", b"include", b"worktreeconfig"))
 
 
 def _is_in_outer_repository(root: bytes) -> bool:
