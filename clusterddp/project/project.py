@@ -109,7 +109,7 @@ class Project:
         ``inventory``: its path; made absolute. ``writers``: who may write it besides root; None: this user alone.
         Raises UsageError if the project folder or the user's state folder cannot be written.
         """
-        path = str(inventory.absolute()) if inventory else None
+        path = _absolute(inventory) if inventory else None
         data = self._ensure_data()._replace(inventory=path, limit=limit, consent=None, tried=None, tried_proof=None)
         if inventory:
             allowed = writers or Writers(owner=os.geteuid())
@@ -136,7 +136,7 @@ class Project:
     def remember_attempt(self, inventory: Path) -> None:
         """Remember that an ``up`` of this inventory has begun; raises UsageError."""
         data = self._ensure_data()
-        tried = str(inventory.absolute())
+        tried = _absolute(inventory)
         proved = proof(ensure_key(), _TRIED, data.id, tried)
         self.write(NAME, project_file.encode(data._replace(tried=tried, tried_proof=proved)))
 
@@ -261,6 +261,12 @@ def short_path(path: Path) -> str:
     if Path.cwd() == Path("/"):
         return str(Path("/", relative))
     return str(path) if relative.startswith("..") else relative
+
+
+def _absolute(path: Path) -> str:
+    """Return a file's absolute path without ``..``, so that it holds when a folder on the way is moved."""
+    absolute = path.absolute()
+    return str(absolute.parent.resolve() / absolute.name if ".." in absolute.parts else absolute)
 
 
 def _current_folder() -> Path:

@@ -121,6 +121,22 @@ def test_inventory_and_limit_are_remembered_and_the_id_stays(tmp_path: Path, mon
     assert project.remembered.inventory is None
 
 
+def test_an_inventory_beside_the_project_is_still_remembered_when_the_project_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = tmp_path / "lab.yaml"
+    inventory.touch()
+    (tmp_path / "clone").mkdir()
+    monkeypatch.chdir(tmp_path / "clone")
+    find(environ={}).remember(Path("../lab.yaml"), None)
+    find(environ={}).remember_attempt(Path("../lab.yaml"))
+    assert find(environ={}).attempted_inventory == inventory
+    moved = tmp_path / "deep" / "er" / "clone"
+    moved.parent.mkdir(parents=True)
+    Path.cwd().rename(moved)
+    assert find(moved, {}).remembered.inventory == inventory
+
+
 def test_the_run_index_appends_and_passes_over_a_line_cut_short(tmp_path: Path) -> None:
     project = find(tmp_path, {})
     project.record_run(RunRecord(hosts=("h",), run="a"))
