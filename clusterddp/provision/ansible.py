@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("clusterddp")
 _BRIEF_ENV = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}
 _CONFIG = "ansible.cfg"
+_EMPTY_CONFIG = Path(__file__).with_name("empty.cfg")  # ansible-core 2.19 refuses /dev/null
 _OWN_FOLDER = ".clusterddp"
 _USER = ("-u", "--user")
 # Not allowed in a host name where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
@@ -94,13 +95,13 @@ def environment(inventory: Path) -> dict[str, str]:
     if not config_notice(inventory):
         return {**os.environ}
     others = (Path(os.path.expanduser(f"~/.{_CONFIG}")), Path("/etc/ansible", _CONFIG))  # noqa: PTH111 - Path's raises
-    config = next((path for path in others if os.path.isfile(path)), os.devnull)  # noqa: PTH113 - Path's raises
+    config = next((path for path in others if os.path.isfile(path)), _EMPTY_CONFIG)  # noqa: PTH113 - Path's raises
     return {**os.environ, "ANSIBLE_CONFIG": str(config)}
 
 
 def config_notice(inventory: Path) -> str:
     """Return the message that Ansible will not use this folder's ``ansible.cfg``; empty if it does, or without one."""
-    here, path = Path.cwd(), inventory.absolute()
+    here, path = Path.cwd().resolve(), inventory.resolve()
     named_here = here in path.parents and _OWN_FOLDER not in path.relative_to(here).parts
     if "ANSIBLE_CONFIG" in os.environ or named_here or not (here / _CONFIG).exists():
         return ""

@@ -13,8 +13,11 @@ NAMES = ("hosts.yml", "firewall.yml", "users.yml", "python.yml", "nvidia.yml")
 
 
 def find_playbook(name: str) -> Path:
-    """Return a playbook's path: a file, else one of ours by its name (``hosts.yml``); raises UsageError."""
-    return Path(name) if Path(name).is_file() else own_playbook(Path(name).name)
+    """Return a playbook's path: one of ours by its name (``hosts.yml``), else a file; raises UsageError.
+
+    A file of such a name in the current folder is ``./hosts.yml``.
+    """
+    return Path(name) if name not in NAMES and Path(name).is_file() else own_playbook(name)
 
 
 def own_playbook(name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,13 +72,15 @@ def test_a_playbook_is_a_file_or_one_of_ours(tmp_path: Path) -> None:
         find_playbook("host.yml")
 
 
-def test_what_lies_in_the_current_folder_is_never_taken_for_a_playbook_of_ours(
+def test_a_file_of_the_name_of_a_playbook_of_ours_is_given_by_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "hosts.yml").write_text(INVENTORY)
-    assert find_playbook("hosts.yml") == Path("hosts.yml")
-    assert own_playbook("hosts.yml").read_text() != INVENTORY
+    with pytest.raises(UsageError, match=r"there is no playbook \./hosts\.yml; give a file, or one of ours: hosts"):
+        find_playbook("./hosts.yml")
+    Path("hosts.yml").touch()
+    assert find_playbook("hosts.yml") == own_playbook("hosts.yml")
+    assert find_playbook("./hosts.yml") == Path("hosts.yml")
 
 
 def test_what_a_playbook_mends_is_gathered_by_playbook_and_check() -> None:
@@ -103,8 +106,10 @@ def test_an_ansible_cfg_of_a_folder_is_taken_only_beside_a_named_inventory(
     monkeypatch.chdir(clone)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
-    for path in (inventory, clone / ".clusterddp" / "inventory.yaml"):
-        assert ansible.environment(path)["ANSIBLE_CONFIG"] in {os.devnull, "/etc/ansible/ansible.cfg"}
+    above = Path("..", os.path.relpath(inventory, tmp_path))
+    assert above.samefile(inventory)
+    for path in (inventory, above, clone / ".clusterddp" / "inventory.yaml"):
+        assert ansible.environment(path)["ANSIBLE_CONFIG"] in {str(ansible._EMPTY_CONFIG), "/etc/ansible/ansible.cfg"}
         assert "ANSIBLE_CONFIG=ansible.cfg gives it" in ansible.config_notice(path)
     (home / ".ansible.cfg").touch()
     assert ansible.environment(inventory)["ANSIBLE_CONFIG"] == str(home / ".ansible.cfg")
@@ -127,4 +132,11 @@ def test_an_ansible_cfg_in_a_home_that_may_not_be_searched_is_none(
     monkeypatch.setattr(os, "stat", refuse)
     given = ansible.environment(inventory)
     monkeypatch.undo()
-    assert given["ANSIBLE_CONFIG"] == os.devnull
+    assert given["ANSIBLE_CONFIG"] == str(ansible._EMPTY_CONFIG)
+
+
+def test_ansible_takes_the_configuration_that_sets_nothing(inventory: Path) -> None:
+    argv = [ansible.program("ansible-inventory"), "-i", str(inventory), "--list"]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ansible._EMPTY_CONFIG)}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
