@@ -7,6 +7,7 @@ to indexes; packages without a wheel (source distributions, folders, git) are re
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 import subprocess
@@ -35,10 +36,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _WEAK_HASHES = {"md5", "sha1"}  # hashes that prove nothing; some indexes have no others
 _NO_WHEEL = "publish a wheel of it, or put its code into the project"
 _EDITABLE_OPTIONS = ("-e", "--editable")
-# A line of requirements that has uv read another file; pinned versions are wanted of an included one alone.
-_INCLUDED = re.compile(r"(?P<option>-r|--requirement|-c|--constraint)(?:\s*=\s*|\s+)(?P<path>\S.*)")
-_INDEX_OPTIONS = {"-i", "--index-url", "--extra-index-url", "--no-index", "-f", "--find-links"}
-_OTHER_OPTIONS = {"--no-binary", "--only-binary", "--pre", "--prefer-binary", "--trusted-host", "--use-feature"}
+# Lines of requirements, so strict that uv cannot read them otherwise: of a path it drops quotes, \ and #.
+_BLANKS = " \t"
+_INCLUDED = re.compile(rf"(?P<option>-r|--requirement|-c|--constraint)[{_BLANKS}=]+(?P<path>[^\s\"'\\:#]+)")
+_FLAG = re.compile("--no-index|--pre|--prefer-binary")
+_OPTION = re.compile(
+    rf"(-i|-f|--(index-url|extra-index-url|find-links|no-binary|only-binary|trusted-host|use-feature))[{_BLANKS}=]+[^\s-]\S*"
+)
+_HASH = re.compile(rf"[{_BLANKS}]+--hash[{_BLANKS}=]+\S+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,12 +182,12 @@ def _as_pylock(lock: LockFile, kind: HostKind) -> str:
 
 
 def _uv(lock: LockFile, arguments: list[str]) -> str:
-    """Run uv in the lock file's folder, and return its output."""
+    """Run uv in the lock file's folder, by the user's configuration alone, and return its output."""
     program = find_uv()
     if program is None:
         remedy = "`pip install 'clusterddp[environments]'` brings it"
         raise LockError(lock.written, "needs uv on this machine", remedy=remedy)
-    argv = [program, *arguments, "--quiet", "--no-header", "--no-progress"]
+    argv = [program, *arguments, "--quiet", "--no-header", "--no-progress", *_user_configuration()]
     try:
         done = subprocess.run(argv, cwd=lock.path.parent, capture_output=True, timeout=_UV_TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -194,14 +199,26 @@ def _uv(lock: LockFile, arguments: list[str]) -> str:
     return done.stdout.decode()
 
 
+def _user_configuration() -> list[str]:
+    """Options that keep uv from the project's own configuration, which may name any folder or file to write."""
+    if "UV_CONFIG_FILE" in os.environ:  # uv reads no other then
+        return []
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - Path's raises
+    files = (Path(folder, "uv", "uv.toml"), Path("/etc/uv/uv.toml"))
+    return next((["--config-file", str(path)] for path in files if path.is_file()), ["--no-config"])
+
+
 def find_uv() -> str | None:
     """The path of uv: beside our own interpreter, else on PATH; None if there is none."""
     own = Path(sys.executable).with_name("uv")
     return str(own) if own.is_file() else which("uv")
 
 
-def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = ()) -> None:
-    """Refuse requirements not pinned to one version, or not published; ``including`` are the files that include it."""
+def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = (), *, constraint: bool = False) -> None:
+    """Refuse requirements not pinned to one version, or not published; ``including`` are the files that include it.
+
+    A ``constraint`` need not be pinned.
+    """
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - only hosts with a lock need packaging
 
     for number, line in _lines(lock, path):
@@ -209,16 +226,17 @@ def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = ()
         first = line.split()[0]
         included = _INCLUDED.fullmatch(line)
         if included:
-            inside = path.parent / included["path"].strip()
-            if included["option"] in {"-r", "--requirement"} and inside not in (*including, path):
-                refuse_unpinned(lock, inside, (*including, path))
+            inside = path.parent / included["path"]
+            if inside not in (*including, path):
+                no_pins = constraint or included["option"] in {"-c", "--constraint"}
+                refuse_unpinned(lock, inside, (*including, path), constraint=no_pins)
             continue
         if first in _EDITABLE_OPTIONS or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
             raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
-        if first.partition("=")[0] in _INDEX_OPTIONS | _OTHER_OPTIONS:
+        if _FLAG.fullmatch(line) or _OPTION.fullmatch(line):
             continue  # uv interprets it
         try:
-            found = Requirement(re.split(r"\s+--hash", line)[0].strip())
+            found = Requirement(_HASH.sub("", line))
         except InvalidRequirement:
             raise LockError(lock.written, f"{where}: cannot be understood") from None
         if found.url is not None:
@@ -226,26 +244,32 @@ def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = ()
                 raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
             continue
         pins = [pin for pin in found.specifier if pin.operator in {"==", "==="} and not pin.version.endswith(".*")]
-        if len(pins) != 1:
+        if len(pins) != 1 and not constraint:
             raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin_remedy(lock))
 
 
 def _lines(lock: LockFile, path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of requirements that are not empty, continued ones joined, with the number of the first."""
+    """Yield the lines of requirements that are not empty, continued ones joined, with the number of the first.
+
+    Raises ``LockError`` if one names a variable, whose value uv would send to a server.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(lock.written, f"{path}: cannot be read ({error})") from error
     first_number, joined = 0, ""
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(text.split("\n"), 1):
         first_number = first_number if joined else number
-        line = re.sub(r"(^|\s)#.*$", "", raw).rstrip()
+        if "${" in raw and not raw.lstrip(_BLANKS).startswith("#"):
+            remedy = "put the value there; uv takes an index also from UV_INDEX, passwords also from ~/.netrc"
+            raise LockError(lock.written, f"{path.name}:{number}: a lock names no variable (${{…}})", remedy=remedy)
+        line = re.sub(rf"(^|[{_BLANKS}])#.*$", "", raw).rstrip(_BLANKS)
         joined += line.removesuffix("\\")
         if line.endswith("\\"):
             joined += " "
             continue
-        if joined.strip():
-            yield first_number, joined.strip()
+        if joined.strip(_BLANKS):
+            yield first_number, joined.strip(_BLANKS)
         joined = ""
 
 
@@ -260,5 +284,5 @@ def content_digest(lock: LockFile) -> str:
         digest.update(path.read_bytes())
         if lock.kind == "requirements":
             included = (_INCLUDED.fullmatch(line) for _, line in _lines(lock, path))
-            pending += [path.parent / found["path"].strip() for found in included if found]
+            pending += [path.parent / found["path"] for found in included if found]
     return digest.hexdigest()

@@ -143,6 +143,68 @@ def test_a_requirement_that_is_no_lock_is_refused_with_its_line(tmp_path: Path, 
     assert refused.value.message.startswith(f"environment requirements.txt: {expected}")
 
 
+@pytest.mark.parametrize("option", ["-r", "-c"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--index-url https://x/${TOKEN}/simple",
+        "a @ https://x/${TOKEN}/a-1.0-py3-none-any.whl",
+        "a @ \\\nhttps://x/${TOKEN}/a-1.0-py3-none-any.whl",
+        "-c ${TOKEN}.txt",
+        "small==1.0 # \u2028 ${TOKEN}",
+    ],
+)
+def test_a_lock_that_names_a_variable_is_refused_wherever_that_stands(tmp_path: Path, option: str, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(f"# ${{none}}\nsmall==1.0\n{option} more.txt\n")
+    (tmp_path / "more.txt").write_text(line + "\n")
+    with pytest.raises(LockError, match=r"more\.txt:[12]: a lock names no variable \(\$\{…\}\); put the value there"):
+        required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "-c http://x/c.txt",
+        "-c 'c.txt'",
+        "-c c\\.txt",
+        "-c c.txt#d",
+        "-c c.txt\u2003",
+        "-c c.txt\u2028",
+        "--no-index -c c.txt",
+        "--index-url http://x \\\n-c c.txt",
+        "small==1.0 --hash=sha256:0 \\\n-c c.txt",
+    ],
+)
+def test_lines_that_uv_might_read_otherwise_are_refused(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "requirements.txt").write_text(lines)
+    for name in ("c.txt", "'c.txt'", "c\\.txt", "c.txt#d", "c.txt\u2003"):
+        (tmp_path / name).touch()
+    (tmp_path / "http:" / "x").mkdir(parents=True)
+    (tmp_path / "http:" / "x" / "c.txt").touch()
+    with pytest.raises(LockError, match="cannot be understood"):
+        required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
+
+
+def test_uv_is_configured_by_the_user_and_not_by_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("uv", reason="uv resolves them")
+    wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
+    project, own = tmp_path / "project", tmp_path / "own" / "uv" / "uv.toml"
+    project.mkdir()
+    written = project / "cache", project / "pylock.planted.toml"
+    text = '[tool.uv]\ncache-dir = "{}"\n[tool.uv.pip]\noutput-file = "{}"\n'.format(*written)
+    (project / "pyproject.toml").write_text(text)
+    (project / "requirements.txt").write_text("small==2.0\n")
+    own.parent.mkdir(parents=True)
+    own.write_text(f'no-index = true\nfind-links = ["{tmp_path}/store"]\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own"))
+    (found,) = required_wheels(find_lock_file("requirements.txt", project), KIND)
+    assert found.url == wheel.as_uri()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    (project / "requirements.txt").write_text(f"--no-index\n--find-links {tmp_path}/store\nsmall==2.0\n")
+    assert required_wheels(find_lock_file("requirements.txt", project), KIND) == [found]
+    assert not any(path.exists() for path in written)
+
+
 def test_uv_runs_no_code_of_the_project(tmp_path: Path) -> None:
     pytest.importorskip("uv", reason="uv resolves them")
     python, marker = tmp_path / ".venv" / "bin" / "python", tmp_path / "ran"
