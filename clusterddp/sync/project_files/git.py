@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from shutil import which
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.errors import SyncError
@@ -16,6 +17,7 @@ from clusterddp.sync.project_files.gitignore import unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_TIMEOUT = 300.0  # seconds for git, which may have to read a large project from a slow disk
 _UNTRACKED = b"?"  # before a file's name, as `git ls-files -t` has it
 # A repository's own configuration can name programs to run, and it may have come in an archive.
 _SAFE_OPTIONS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
@@ -109,10 +111,9 @@ def _no_filter_options(root: bytes) -> list[str] | None:
 
 def _is_in_outer_repository(root: bytes) -> bool:
     """Whether ``root`` is part of a repository above it; one that ignores ``root`` does not count."""
-    try:
-        inside = _git(root, "rev-parse", "--is-inside-work-tree")
-    except SyncError:  # git is not installed, and nothing here needs it
+    if which("git") is None:  # nothing here needs it
         return False
+    inside = _git(root, "rev-parse", "--is-inside-work-tree")
     return inside.stdout.strip() == b"true" and _git(root, "check-ignore", "--quiet", ".").returncode != 0
 
 
@@ -146,7 +147,7 @@ def _list_repository(root: bytes, folder: bytes, listed: FileList) -> None:
 
 
 def _git(folder: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run git in a folder; ``SyncError`` if it is not installed."""
+    """Run git in a folder; ``SyncError`` if it is not installed, or does not end."""
     # With GIT_DIR or GIT_INDEX_FILE, as set in a git hook, git would answer for another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
@@ -160,6 +161,11 @@ def _git(folder: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
+            timeout=_TIMEOUT,
         )
     except FileNotFoundError as error:
         raise SyncError("this is a git project, but git is not on this machine", remedy="install git") from error
+    except subprocess.TimeoutExpired as error:
+        message = f"{os.fsdecode(folder)}: git has not ended within {_TIMEOUT:.0f} s"
+        remedy = "look there for a pipe or device in place of a .gitignore or .gitattributes file"
+        raise SyncError(message, remedy=remedy) from error

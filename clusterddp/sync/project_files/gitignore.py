@@ -1,14 +1,16 @@
 """The files below a folder outside git, without those that its .gitignore files match, by git's own rules."""
 
 # Names are bytes, because a file name may be no valid text; pathlib has text only.
-# ruff: noqa: PTH118, PTH123
+# ruff: noqa: PTH118
 from __future__ import annotations
 
 import os
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
+from clusterddp.project.project_folder import read
 from clusterddp.remote.shared.workdir.manifest import as_text
 from clusterddp.text.paths import shown
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     Rules = tuple[tuple[bytes, GitIgnoreSpec], ...]  # folders and their .gitignore, the outermost first
 
 _GITIGNORE = b".gitignore"
+_MAX_GITIGNORE = 1 << 20  # bytes
 
 
 def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
@@ -67,13 +70,13 @@ def _ignored(path: bytes, rules: Rules, *, folder: bool) -> bool:
 
 
 def _rules_of(root: bytes, folder: bytes) -> Rules:
-    """Read a folder's .gitignore; empty if that is not a file. As in git, an invalid pattern is skipped."""
+    """Read a folder's .gitignore; empty if that is a folder. As in git, an invalid pattern is skipped."""
     path = os.path.join(folder, _GITIGNORE)
-    try:
-        with open(os.path.join(root, path), "rb") as stream:
-            lines = as_text(stream.read()).splitlines()
-    except IsADirectoryError:
+    whole_path = Path(os.fsdecode(os.path.join(root, path)))
+    if whole_path.is_dir():
         return ()
+    try:
+        lines = as_text(read(whole_path, _MAX_GITIGNORE, follow_link=True)).splitlines()
     except OSError as error:
         raise unreadable(path, error) from error
     return ((folder, _spec([line for line in lines if _is_pattern(line)])),)

@@ -13,6 +13,7 @@ from clusterddp.sync.project_files.gitignore import walk
 from tests.unit.sync_help import tree_of, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 FILES = (
@@ -70,3 +71,36 @@ def test_a_gitignore_that_is_a_folder_says_nothing_and_one_that_cannot_be_read_i
     (tmp_path / ".gitignore").symlink_to(".gitignore")
     with pytest.raises(SyncError, match=r"^\.gitignore: cannot be read"):
         list(walk(bytes(tmp_path), ()))
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _large(path: Path) -> None:
+    path.write_bytes(b"#" * (1 << 20) + b"\n")
+
+
+@pytest.mark.parametrize("make", [_pipe, _device, _large])
+def test_a_gitignore_that_is_no_file_or_too_large_is_an_error(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / ".gitignore")
+    with pytest.raises(SyncError, match=r"^\.gitignore: cannot be read \(no file, or too large\)"):
+        list(walk(bytes(tmp_path), ()))
+
+
+def test_a_gitignore_behind_a_link_is_read(tmp_path: Path) -> None:
+    write(tmp_path, **{"rules": "*.log\n", "a.log": ""})
+    (tmp_path / ".gitignore").symlink_to("rules")
+    assert set(walk(bytes(tmp_path), ())) == {b".gitignore", b"rules"}
+
+
+def test_git_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clusterddp.sync.project_files.git._TIMEOUT", 1.0)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    _pipe(tmp_path / ".gitignore")
+    with pytest.raises(SyncError, match=r"git has not ended within 1 s; look there for a pipe"):
+        tree_of(tmp_path)
