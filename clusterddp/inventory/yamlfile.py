@@ -172,7 +172,7 @@ class _Builder:
     def _construct(self, node: yaml.Node) -> Any:
         try:
             return self._constructor.construct_object(node, deep=True)
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, OverflowError, LookupError, AttributeError):  # PyYAML checks no explicit tag
             raise self._error(node, f"{node.value!r} is not a value of its kind") from None
 
     def _mapping(self, node: yaml.MappingNode, *, unsafe: bool) -> Marked:

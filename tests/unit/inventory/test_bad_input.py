@@ -35,6 +35,10 @@ STRUCTURE = [
     ("all:\n  hosts: {a: {x: !ruby/object 5}}\n", ":2:", "is not YAML"),
     ("all:\n  hosts: {a: &a {x: *a}}\n", ":2:", "contains itself"),
     ("all:\n  hosts: {a: {x: 2024-13-45}}\n", ":2:", "2024-13-45"),
+    ("all:\n  hosts: {a: {x: !!bool maybe}}\n", ":2:", "'maybe' is not a value of its kind"),
+    ("all:\n  hosts: {a: {x: !!int ''}}\n", ":2:", "'' is not a value of its kind"),
+    ("all:\n  hosts: {a: {x: !!float ''}}\n", ":2:", "'' is not a value of its kind"),
+    ("all:\n  hosts: {a: {x: !!timestamp foo}}\n", ":2:", "'foo' is not a value of its kind"),
 ]
 NAMES = [
     ("-gpu01", "begins with -"),
