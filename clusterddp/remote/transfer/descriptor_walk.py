@@ -164,7 +164,7 @@ def real_folder(path: bytes, links: int = 40) -> bytes:
     handle, missing = _open_deepest_existing(path)
     try:
         existing = os.readlink(path_of(handle))
-        link_target = _dangling_target(handle, missing[0], path) if missing else None
+        link_target = _link_target(handle, missing[0], path) if missing else None
     finally:
         os.close(handle)
     if link_target is None:
@@ -174,8 +174,24 @@ def real_folder(path: bytes, links: int = 40) -> bytes:
     return real_folder(os.path.join(existing, link_target, *missing[1:]), links - 1)
 
 
-def _dangling_target(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
-    """The target of a dangling link in a folder; None where there is no link. Raises Refused."""
+def real_path(path: bytes, links: int = 40) -> bytes:
+    """Resolve the links of a path to a file or folder, which need not exist, as ``real_folder`` does."""
+    above, name = os.path.split(path)
+    handle, missing = _open_deepest_existing(above)
+    try:
+        folder = os.readlink(path_of(handle))
+        target = None if missing else _link_target(handle, name, path)
+    finally:
+        os.close(handle)
+    if target is None:
+        return os.path.join(folder, *missing, name)
+    if not links:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return real_path(os.path.normpath(os.path.join(folder, target)), links - 1)
+
+
+def _link_target(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
+    """The target of a link in a folder; None where there is no link. Raises Refused if it is another user's."""
     try:
         link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:

@@ -27,6 +27,7 @@ from ..shared.workdir.manifest import (
     stats_of,
 )
 from ..system.bootstrap import Refused
+from ..transfer.descriptor_walk import real_path
 from ..workdir.data import DataRecord
 from ..workdir.hashes import StoredHashes
 from ..workdir.push_record import pushed_in
@@ -115,7 +116,10 @@ def _requested_path(state: str, order: PullRequest) -> bytes:
     if name in ("", ".", ".."):
         return dest_path(order.workdir, order.path, state)
     path = os.path.join(dest_path(order.workdir, folder or ".", state), on_disk(name))
-    return os.path.realpath(path)
+    try:
+        return real_path(path)
+    except OSError as error:
+        raise Refused("%s cannot be read (%s)" % (order.path, error.strerror), "give another path") from None
 
 
 def _paths_below(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:

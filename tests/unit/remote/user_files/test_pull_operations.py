@@ -105,6 +105,37 @@ def test_a_run_without_a_mark_is_refused_with_another_way(host: FakeHost) -> Non
     assert caught.value.remedy == "name what you want: clusterddp pull PATH"
 
 
+def test_a_path_that_is_a_link_of_this_user_is_followed(host: FakeHost, tmp_path: Path) -> None:
+    write(tmp_path, **{"data/a": "a", "data/b/c": "c"})
+    (host.workdir / "folder").symlink_to("file")
+    (host.workdir / "file").symlink_to(tmp_path / "data/b/../a")
+    (host.workdir / "none").symlink_to(tmp_path / "gone")
+    (host.workdir / "round").symlink_to("round")
+    (host.workdir / "below").symlink_to("file/x")
+    assert paths(host, "folder") == ["a"]
+    (host.workdir / "file").unlink()
+    (host.workdir / "file").symlink_to(f"{tmp_path}/data/")
+    assert paths(host, "folder") == ["a", "b/c"]
+    assert not listed(host, "none")["there"]
+    for name in ("round", "below"):
+        (host.workdir / "file").unlink(missing_ok=True)
+        (host.workdir / "file").touch()
+        with pytest.raises(Refused, match=rf"^{name} cannot be read"):
+            listed(host, name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's links are made")
+@pytest.mark.parametrize("target", ["private", "private/key", "gone"])
+def test_a_path_that_is_another_users_link_is_refused(host: FakeHost, tmp_path: Path, target: str) -> None:
+    write(tmp_path, **{"private/key": "x"})
+    (tmp_path / "out").symlink_to(tmp_path / target)
+    os.lchown(tmp_path / "out", 4242, 4242)
+    (tmp_path / "mine").symlink_to("out")
+    for name in ("out", "mine"):
+        with pytest.raises(Refused, match="/out is another user's link"):
+            listed(host, str(tmp_path / name))
+
+
 def test_what_cannot_come_is_named_and_no_link_is_followed(host: FakeHost, tmp_path: Path) -> None:
     write(tmp_path / "outside", secret="s")
     write(host.workdir, **{"out/a": "a", "out/.git/config": "g", "out/sub/b": "b", "out/.clusterddp-parts/x": "p"})
