@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _SEPARATOR = re.compile(r"(.*[,:&!]!?)?([^,:&!]*)")
+# Names come from files that another may have made, and the shell puts a word into the line as it is.
+_SAFE = re.compile(r"[\w./:][\w./:,@%+=-]*")
 _MAX_RUNS = 50  # the newest of the project's index
 _MAX_RANKS = 256
 
@@ -32,7 +34,7 @@ def _make_completer(words: Callable[[click.Context], Iterable[str]], *, several:
         found = _SEPARATOR.fullmatch(incomplete) if several else None
         before, last = (found[1] or "", found[2]) if found else ("", incomplete)
         try:
-            return [before + word for word in words(context) if word.startswith(last)]
+            return [before + word for word in words(context) if word.startswith(last) and _SAFE.fullmatch(word)]
         except (ClusterddpError, OSError):  # completion prints no error; the command will
             return []
 
@@ -78,7 +80,8 @@ def _signals(_context: click.Context) -> Iterable[str]:
 def _playbooks(_context: click.Context) -> Iterable[str]:
     from clusterddp.provision.playbooks import NAMES  # noqa: PLC0415 - --help completes nothing
 
-    return [*NAMES, *(str(path) for prefix in ("", "*/") for path in Path().glob(f"{prefix}*.y*ml"))]
+    files = [str(path) for prefix in ("", "*/") for path in Path().glob(f"{prefix}*.y*ml")]
+    return [*NAMES, *(f"./{file}" if file in NAMES else file for file in files)]
 
 
 hosts = _make_completer(_hosts, several=True)

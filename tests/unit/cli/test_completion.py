@@ -71,6 +71,18 @@ def test_words_are_completed_from_local_files(folder: Path, line: str, offered: 
     assert sorted(complete_commands(folder, line)) == sorted(offered)
 
 
+def test_words_that_a_shell_or_terminal_would_obey_are_not_offered(folder: Path) -> None:
+    names = ["$(touch${IFS}ran)", "a;b", "\x1b[2J\u202ea", "--force", "=ls", "a b", "run.1-a_b"]
+    index = folder / ".clusterddp" / "runs.jsonl"
+    index.write_text("\n".join(json.dumps({"run": "", "name": name, "hosts": ["gpu00"]}) for name in names))
+    for name in ("$(ran).yml", "hosts.yml", "own.yml"):
+        (folder / name).touch()
+    assert complete_commands(folder, "clusterddp stop ") == ["run.1-a_b"]
+    offered = complete_commands(folder, "clusterddp up --playbook ")
+    assert offered[0] == "hosts.yml"
+    assert sorted(offered[-3:]) == ["./hosts.yml", "inventory.yaml", "own.yml"]
+
+
 @pytest.mark.parametrize("damage", ["inventory.yaml", ".clusterddp/project.json", ".clusterddp/runs.jsonl"])
 def test_what_is_damaged_gives_no_words_and_no_message(folder: Path, damage: str) -> None:
     (folder / damage).write_text("{:")
