@@ -131,6 +131,9 @@ def _list_repository(root: bytes, folder: bytes, listed: FileList) -> None:
     for tag, path in found:
         if links and not links.isdisjoint(folders_above([path])):  # its folder was replaced by a link: it is gone
             continue
+        if b".." in path and b".." in path.split(b"/"):  # no git puts it there, but who has packed the repository can
+            remedy = "make the repository's index anew, or clone it"
+            raise SyncError(f"{os.fsdecode(path)!r}: git lists it, though it lies outside the project", remedy=remedy)
         try:
             info = os.lstat(top + path)
         except (FileNotFoundError, NotADirectoryError):  # known to git, removed from the folder

@@ -1,7 +1,8 @@
-"""No program that a repository's own configuration names is started."""
+"""A repository that others packed: no program that its configuration names is started, no file outside it is taken."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.errors import SyncError
 from tests.unit.sync_help import tree_of, write
 
 if TYPE_CHECKING:
@@ -153,3 +155,15 @@ def test_filters_of_the_user_still_tell_what_is_changed(tmp_path: Path, monkeypa
     git(root, "commit", "-m", "x")
     write(root, **{"a.txt": "ONE"})
     assert tree_of(root).git["dirty"] is False  # type: ignore[index]
+
+
+def test_a_file_outside_the_repository_that_its_index_names_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "p"
+    write(tmp_path, **{"secret": "x", "p/aaaaaaaaa": "1"})
+    git(root, "init")
+    git(root, "add", ".")
+    index = root / ".git" / "index"
+    data = index.read_bytes()[:-20].replace(b"aaaaaaaaa", b"../secret")
+    index.write_bytes(data + hashlib.sha1(data, usedforsecurity=False).digest())
+    with pytest.raises(SyncError, match=r"^'\.\./secret': git lists it, though it lies outside the project"):
+        tree_of(root)
