@@ -81,7 +81,7 @@ chaos: $(VENV)/.stamp system-packages  ## every fault ROUNDS times, and a table 
 
 SEEDS ?= 10000
 SCRIPT ?= faults
-simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults; SCRIPT=losses: fifty hosts lost and back in each; =joins: hosts join
+simulate: $(VENV)/.stamp  ## SEEDS runs of run control in virtual time, with faults; SCRIPT=losses: fifty hosts lost and back in each; =joins: hosts join; =cuts: hosts cut off
 	$(BIN)/python -m tests.unit.simulated $(SEEDS) --script $(SCRIPT)
 
 replay: $(VENV)/.stamp  ## one of them again, told line by line. SEED=288

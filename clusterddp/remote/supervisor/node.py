@@ -20,9 +20,8 @@ from ..control.connection import Secret
 from ..control.control_events import Event, MessageReceived
 from ..control.leader import Control
 from ..control.membership import Membership
-from ..control.messages import EndOrder, Joined, NodeState, StatusMessage
+from ..control.messages import EndOrder, NodeState, StatusMessage
 from ..shared.processes.exit_codes import EXIT_CANNOT_START
-from ..shared.run.plan import Peer, with_peer
 from ..shared.run.spool_records import Ready
 from ..shared.verdict.failures import FAIL_FAST_REASON
 from ..spool.layout import Spool
@@ -84,7 +83,7 @@ class Supervisor(NodeParts):
         own = socket.socket(fileno=listener) if listener is not None else None
         secret = Secret(spool.control_key(), plan.run, plan.member)
         self.control = Control(secret, self.loop.selector, self._handle_event, own)
-        self.membership = Membership(self.control, [peer.host for peer in plan.peers], self._add_host, self._save_peers)
+        self.membership = Membership(self.control, [peer.host for peer in plan.peers], self.add_host, self._save_peers)
         self.conditions = StopConditions(self.control, self.membership, fence, plan)
         self.relaunching = Relaunching(self.control, self.membership, self.conditions, self.work)
         self.conclusion = Conclusion(self.control, self.membership, self.work)
@@ -365,7 +364,9 @@ class Supervisor(NodeParts):
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, MessageReceived) and isinstance(event.message, EndOrder):
-            self._handle_order(event.message)
+            # A node that was cut off ends its part for that: others of an elastic job go on, and its status counts it.
+            if event.message.attempt is None or not (self.control.leading and self.job_continues()):
+                self._handle_order(event.message)
         else:
             self.membership.handle_event(event)
             self.conclusion.handle_event(event)
@@ -388,13 +389,6 @@ class Supervisor(NodeParts):
     def _fail_fast(self) -> None:
         """As leader, end a job of a fixed size everywhere when an agent has failed, with or without an operator."""
         failed = any(status.code for status in self.membership.ended_statuses(self.plan.attempt).values())
-        if failed and self.control.leading and self.shutdown.attempt_order is None and not self.job_continues():
+        leads = self.membership.may_decide if self.plan.settings.relaunch else self.control.leading
+        if failed and leads and self.shutdown.attempt_order is None and not self.job_continues():
             self._handle_order(attempt_end_order(self.plan, FAIL_FAST_REASON, FAIL_FAST_GRACE, ours=False))
-
-    def _add_host(self, joined: Joined, takes_part: bool) -> None:
-        """Add a host that has joined the run to the plan, and to its attempt if it takes part in that."""
-        plan = with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc))
-        self.change_plan(plan if takes_part else plan._replace(members=self.plan.members))
-        # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
-        spool, plan = self.spool, self.plan
-        self.work.queue_latest("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Optional
 
 from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, NodeStatus
 from ..shared.processes.exit_codes import EXIT_STOPPED
+from ..shared.run.plan import Peer, with_peer
 from ..system.clock import boot_clock
 from .next_attempt import may_follow
 from .shutdown import Shutdown
@@ -59,6 +60,14 @@ class NodeParts:
         self.plan = plan
         self.membership.attempt, self.membership.members = plan.attempt, plan.members
         self.conditions.switch_plan(plan, self.children)
+
+    def add_host(self, joined: Joined, takes_part: bool) -> None:
+        """Add a host that has joined the run to the plan, and to its attempt if it takes part in that."""
+        plan = with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc))
+        self.change_plan(plan if takes_part else plan._replace(members=self.plan.members))
+        # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
+        spool, plan = self.spool, self.plan
+        self.work.queue_latest("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))
 
     def publish(self, state: NodeState, *, curable: bool = True, reason: str = "") -> None:
         """Publish this node's status to all members through the leader."""

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from tests.unit.simulated.faults import choose_faults, lose_in_turn
+from tests.unit.simulated.faults import choose_faults, cut_off_and_back, lose_in_turn
 from tests.unit.simulated.joins import RunWithRoom, join_at_random
 from tests.unit.simulated.run import Broken, Simulation
 
@@ -36,6 +36,19 @@ def by_joins(seed: int, *, told: bool = False) -> Simulation:
     return RunWithRoom(seed, told=told, script=join_at_random, elastic=True)
 
 
+def by_cuts(seed: int, *, told: bool = False) -> Simulation:
+    """An elastic run of which some hosts are cut off and back, while MIN or more are not."""
+    return Simulation(
+        seed, told=told, script=cut_off_and_back, elastic=True, spares=0, relaunches=(0, 1, 30)[seed % 3], work=120.0
+    )
+
+
+def check_cuts(simulation: Simulation) -> None:
+    """Raise Broken unless the first attempt succeeded."""
+    if simulation.judged is None or (simulation.judged.state, simulation.judged.attempt) != ("succeeded", 1):
+        raise Broken(f"hosts that were cut off have ended the attempt of all: {simulation.judged}")
+
+
 def check_losses(simulation: Simulation) -> None:
     """Raise Broken unless all hosts were lost in turn and the run still succeeded."""
     if simulation.losses or simulation.judged is None or simulation.judged.state != "succeeded":
@@ -46,6 +59,7 @@ SCRIPTS: dict[str, tuple[Callable[..., Simulation], Callable[[Simulation], objec
     "faults": (by_faults, lambda _: None),
     "losses": (by_losses, check_losses),
     "joins": (by_joins, lambda _: None),
+    "cuts": (by_cuts, check_cuts),
 }
 
 

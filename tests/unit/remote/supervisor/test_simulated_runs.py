@@ -12,6 +12,7 @@ from clusterddp.remote.supervisor import relaunch
 from clusterddp.remote.supervisor.node import Phase
 from clusterddp.remote.supervisor.relaunch import ALONE_TIMEOUT
 from clusterddp.remote.supervisor.stop_conditions import LIMITS_RELAUNCH
+from tests.unit.simulated.__main__ import by_cuts, check_cuts
 from tests.unit.simulated.faults import BOTH, lose_in_turn
 from tests.unit.simulated.network import Weather
 from tests.unit.simulated.run import Simulation
@@ -145,6 +146,13 @@ def test_one_run_outlives_fifty_losses_of_hosts_that_come_back() -> None:
     simulation.run()
     assert (simulation.losses, simulation.judged.state, simulation.judged.attempt) == (0, "succeeded", 51)
     assert all(host.finished for host in simulation.hosts)
+
+
+@pytest.mark.parametrize("seed", [4, 19, 21])
+def test_a_host_that_was_only_cut_off_and_is_back_does_not_end_the_attempt_of_the_others(seed: int) -> None:
+    simulation = by_cuts(seed)
+    simulation.run()
+    check_cuts(simulation)
 
 
 def test_hosts_that_end_well_while_they_are_told_to_end_do_so_again_in_the_next_attempt() -> None:
