@@ -1,6 +1,6 @@
 """Decide what follows an attempt: another one, on which nodes, or none; without any input or output."""
 
-from typing import Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Iterable, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..control.messages import EndOrder, NodeState, NodeStatus
 from ..shared.run.plan import NodePlan
@@ -19,6 +19,14 @@ class NextAttempt(NamedTuple):
 def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
     """Whether another attempt may follow the plan's: one is left, and no order ends the run."""
     return plan.settings.relaunch > 0 and (order is None or order.attempt is not None)
+
+
+def why_none_follows(plan: NodePlan, ended: Iterable[NodeStatus]) -> str:
+    """Why no attempt follows the plan's, with parts that have ended so, if it fails; "" while one may."""
+    for status in ended:
+        if status.code and not status.curable:
+            return "%s would fail again" % status.cause
+    return "all %d relaunches are used" % plan.settings.relaunch if plan.attempt > plan.settings.relaunch else ""
 
 
 def decide(
@@ -42,11 +50,9 @@ def decide(
         return NextAttempt(())
     if not failed and ended.keys() == members:
         return NextAttempt(())
-    for status in failed:
-        if not status.curable:
-            return NextAttempt((), "%s would fail again" % status.cause)
-    if plan.attempt > plan.settings.relaunch:
-        return NextAttempt((), "all %d relaunches are used" % plan.settings.relaunch)
+    refusal = why_none_follows(plan, failed)
+    if refusal:
+        return NextAttempt((), refusal)
     spares = [member for member in sorted(statuses.keys() & connected) if statuses[member].state is NodeState.STANDBY]
     chosen = sorted([*available, *spares[: max(0, plan.settings.max_nodes - len(available))]])
     if plan.member in spares and plan.member not in chosen:

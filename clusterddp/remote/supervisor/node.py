@@ -190,7 +190,7 @@ class Supervisor(NodeParts):
 
         Never raises: the loop would call this again, and start a second agent.
         """
-        replicates = self.relaunching.is_replicating(self)  # to its end: an attempt that follows needs the paths too
+        replicates = self.relaunching.is_replicating(self)
         of_attempt = None if replicates else self.shutdown.attempt_order
         order = self.spread(self._first_order(self.conditions.ending_run)) or of_attempt
         if (replicates or self.children.forking()) and not order:

@@ -30,7 +30,7 @@ from ..system.ports import bind_ports
 from ..worker.worker_env import write_worker
 from .attempt import Attempt
 from .file_work import FileWork
-from .next_attempt import NextAttempt, backoff, decide, may_follow
+from .next_attempt import NextAttempt, backoff, decide, may_follow, why_none_follows
 from .replication import ReplicaFetcher, ReplicaServer, ReplicaSource
 from .stop_conditions import END_TIMEOUT, StopConditions
 
@@ -239,7 +239,13 @@ class Relaunching:
             self.membership.replication_port = self.replica_server.port
 
     def is_replicating(self, node: "NodeParts") -> bool:
-        """Whether paths are still being replicated to this node; meanwhile the others know that it takes part."""
+        """Whether paths are still being replicated to this node; meanwhile the others know that it takes part.
+
+        They are when the attempt is to end, too: one that follows needs them. Where none can, the node ends at once.
+        """
+        ended = self.membership.ended_statuses(node.plan.attempt).values()
+        if node.shutdown.attempt_order and why_none_follows(node.plan, ended):
+            return False
         if self.replica_members and not self.fetching:
             self._start_fetching(node)
         if not self.replica_members or (self.fetching and self.fetching.done):

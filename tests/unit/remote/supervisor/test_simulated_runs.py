@@ -301,6 +301,25 @@ def test_an_attempt_that_ends_while_paths_are_carried_to_a_spare_is_followed_by_
     assert simulation.arrived < begun[3] < simulation.arrived + 10
 
 
+@pytest.mark.parametrize(("relaunches", "curable"), [(1, True), (5, False)], ids=["all relaunches used", "incurable"])
+def test_an_attempt_that_none_can_follow_ends_at_once_though_paths_are_carried_to_a_spare(
+    relaunches: int, *, curable: bool
+) -> None:
+    def fail(host: Host) -> None:
+        supervisor: Any = host.supervisor
+        supervisor.children.start_error = "" if curable else "no interpreter"
+        supervisor.children.agent_exit, host.agent = 1, None
+
+    def script(simulation: Simulation, faults: Faults) -> None:
+        faults.at(5.0, faults.power_cut, simulation.hosts[1])
+        faults.at(60.0, fail, simulation.hosts[2])
+
+    simulation = Carrying(0, 4, script=script, spares=1, elastic=False, busy=0.0, work=90.0, relaunches=relaunches)
+    simulation.run()
+    assert (simulation.judged.state, simulation.judged.attempt) == ("failed", 2)
+    assert simulation.clock.now < 90
+
+
 def test_a_stop_ends_a_run_at_once_though_paths_are_carried_to_a_spare() -> None:
     def script(simulation: Simulation, faults: Faults) -> None:
         faults.at(5.0, faults.power_cut, simulation.hosts[1])
