@@ -103,9 +103,11 @@ class Supervisor(NodeParts):
 
     def _switch_to(self, attempt: Attempt) -> None:
         """Make ``attempt`` the current one: use its parts, reset what belongs to one attempt, register handlers."""
-        self.spool, self.plan, self.children, self.inbox = attempt.spool, attempt.plan, attempt.children, attempt.inbox
+        self.spool, self.children, self.inbox = attempt.spool, attempt.children, attempt.inbox
         self.index, self.limits = attempt.index, attempt.limits
-        self.conditions.begin_attempt(self.plan, self.children)
+        self.begin_attempt(attempt.plan)
+        if self.plan != attempt.plan:
+            self.save_plan()
         self.shutdown = Shutdown()
         self.stop_recorded: Optional[Callable[[], bool]] = None  # while the agent's SIGTERM waits for its event
         self.signal_deadline = 0.0

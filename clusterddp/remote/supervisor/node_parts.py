@@ -51,9 +51,19 @@ class NodeParts:
         """Become a spare, since an attempt begins without this node; it may lead the others all the same."""
         self.shutdown = Shutdown()
         attempt, members, store = decision.attempt, decision.members, decision.store
-        self.plan = self.plan._replace(attempt=attempt, members=members, store_member=store)
-        self.conditions.begin_attempt(self.plan, self.children)
+        self.begin_attempt(self.plan._replace(attempt=attempt, members=members, store_member=store))
         self.publish(NodeState.STANDBY)
+
+    def begin_attempt(self, plan: "NodePlan") -> None:
+        """Switch to an attempt, and take in the hosts that joined the run, and it, before this node knew of it."""
+        joined = {
+            member
+            for member, status in self.membership.statuses.items()
+            if status.joined and status.attempt == plan.attempt and status.state is not NodeState.STANDBY
+        }
+        members = (*plan.members, *sorted(joined.difference(plan.members)))
+        self.plan = plan._replace(peers=self.plan.peers, members=members)
+        self.conditions.begin_attempt(self.plan, self.children)
 
     def change_plan(self, plan: "NodePlan") -> None:
         """Change the plan of the attempt, and who takes part in it."""
@@ -65,7 +75,10 @@ class NodeParts:
         """Add a host that has joined the run to the plan, and to its attempt if it takes part in that."""
         plan = with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc))
         self.change_plan(plan if takes_part else plan._replace(members=self.plan.members))
-        # The next host to join gets this plan; while a full disk prevents writing it, this node can invite none.
+        self.save_plan()
+
+    def save_plan(self) -> None:
+        """Write the plan: the next host to join gets it; while a full disk prevents that, this node can invite none."""
         spool, plan = self.spool, self.plan
         self.work.queue_latest("plan", lambda: self.loop.guard("plan", lambda: spool.write_plan(plan), pauses=False))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from clusterddp.remote.control.messages import NodeState
 from clusterddp.remote.shared.run.plan import NodePlan, Peer, with_peer
 from clusterddp.remote.supervisor.node import Phase
 from tests.unit.simulated.faults import choose_faults
 from tests.unit.simulated.host import Host
-from tests.unit.simulated.run import Simulation
+from tests.unit.simulated.run import Broken, Simulation
 
 if TYPE_CHECKING:
+    from clusterddp.remote.supervisor.node import Supervisor
     from tests.unit.simulated.faults import Faults
     from tests.unit.simulated.parts import Agent
 
@@ -32,7 +34,17 @@ class RunWithRoom(Simulation):
             agent, supervisor = host.agent, host.supervisor
             if agent and agent.runs and supervisor and agent.lease.newest.over_without(supervisor.plan.node_rank):
                 agent.ends_after(0.3, 0)
+            if host.on and supervisor:
+                self.check_members(supervisor)
         super().let_work()
+
+    def check_members(self, supervisor: Supervisor) -> None:
+        """Check that a node counts each host that has joined its attempt, as far as it knows of it."""
+        plan = supervisor.plan
+        for member, status in supervisor.membership.statuses.items():
+            takes_part = status.joined and status.attempt == plan.attempt and status.state is not NodeState.STANDBY
+            if takes_part and member not in plan.members:
+                raise Broken(f"gpu{member:02} has joined attempt {plan.attempt}, and {plan.host} does not count it")
 
     def all_there(self, agents: list[Agent]) -> bool:
         supervisor = agents[0].host.supervisor

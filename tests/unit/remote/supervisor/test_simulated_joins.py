@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.remote.supervisor.node import Phase
 from tests.unit.simulated.joins import RunWithRoom, join_at_random
 
 if TYPE_CHECKING:
@@ -64,6 +65,41 @@ def test_a_run_ends_though_a_host_that_joins_was_invited_to_the_attempt_before(i
     simulation = played(script)
     assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
     assert all(host.finished for host in simulation.hosts)
+
+
+def test_a_host_that_joins_while_another_is_cut_off_counts_for_that_one_too_once_it_is_back() -> None:
+    def script(run: Any, faults: Faults) -> None:
+        run.parted = True
+        run.touched.update(range(5))
+        run.clock.at(5.0, lambda: faults.apart({"10.0.0.1"}, 11.0))
+        run.clock.at(14.0, lambda: run.arrive(run.invite()))  # the others have begun attempt 2
+        for host in (run.hosts[0], run.hosts[2]):
+            run.clock.at(25.0, host.power_off)  # the spare that was cut off leads then
+
+    simulation = RunWithRoom(0, 4, script=script, spares=1, elastic=True, fewest=3, busy=0.0, work=40.0, relaunches=5)
+    simulation.run()
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 3)
+    assert {agent.host.first_plan.member for agent in simulation.agents if agent.attempt == 3} == {1, 3, 4}
+
+
+def test_a_host_that_joins_while_a_stalled_disk_keeps_another_from_beginning_the_attempt_counts_there_too() -> None:
+    def script(run: RunWithRoom, faults: Faults) -> None:
+        run.touched.update(range(4))
+        faults.at(5.0, faults.agent_killed, run.hosts[2])
+
+        def stall() -> None:
+            supervisor: Any = run.hosts[1].supervisor
+            if supervisor.phase is Phase.BETWEEN:
+                run.hosts[1].stalled_until = run.clock.now + 8.0
+                run.clock.at(run.clock.now + 5.0, lambda: run.arrive(run.invite()))
+            else:
+                run.clock.at(run.clock.now + 0.01, stall)
+
+        run.clock.at(5.0, stall)
+
+    simulation = played(script, work=30.0)
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+    assert {agent.host.first_plan.member for agent in simulation.agents if agent.attempt == 2} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("relaunches", [0, 3])
