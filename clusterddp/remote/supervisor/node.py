@@ -53,7 +53,7 @@ STUCK_TIMEOUT = 60.0  # seconds after which a node leaves without ending an atte
 class Phase(enum.Enum):
     """A node's phase in its run. Each is one method of Supervisor, which returns the next phase."""
 
-    WAITING = "waiting for all nodes to be ready"  # → BETWEEN, STARTING, or LEAVING after an order
+    WAITING = "waiting for all nodes to be ready"  # → BETWEEN, STARTING; CONCLUDING or LEAVING after an order
     STARTING = "the agent is being forked, where it is to be"  # → RUNNING, or CLEARING after an order
     RUNNING = "the agent runs"  # → CLEARING when it has ended
     CLEARING = "the agent has ended; the rest is being ended"  # → BETWEEN
@@ -171,17 +171,20 @@ class Supervisor(NodeParts):
 
     def _wait(self) -> Phase:
         """Wait until the operator reports that all nodes are ready, or the run ends before that."""
-        order = self._first_order(self.conditions.ending_run)
+        if self.inbox.ready and not self.conditions.ready:
+            self.conditions.ready = True
+            self.control.begin(list(self.inbox.ready.peers))
+        order = self.spread(self._first_order(self.conditions.ending_run))
         if order:
             self.shutdown.take(order, time.monotonic())
             self.children.kill_store()
             self.children.end_fork_server(for_good=True)
-            return Phase.LEAVING if record_end(self, []) else Phase.WAITING
-        if not self.conditions.ready:
-            if not self.inbox.ready:
+            if not record_end(self, []):
                 return Phase.WAITING
-            self.conditions.ready = True
-            self.control.begin(list(self.inbox.ready.peers))
+            self.publish(NodeState.ENDED, reason=order.reason)
+            return Phase.CONCLUDING if self.conditions.ready else Phase.LEAVING  # others may work, or connect later
+        if not self.conditions.ready:
+            return Phase.WAITING
         if self.plan.standby:
             self.publish(NodeState.STANDBY)
             return Phase.BETWEEN

@@ -331,64 +331,6 @@ def test_a_stop_ends_a_run_at_once_though_paths_are_carried_to_a_spare() -> None
     assert simulation.clock.now < 90
 
 
-def last_children(simulation: Simulation, **instead: Any) -> None:
-    """Replace methods of the last host's children, before its first turn."""
-    host = simulation.hosts[2]
-    simulation.clock.at(host.begins, lambda: vars(host.supervisor.children).update(instead))  # type: ignore[union-attr]
-
-
-def fork_late(simulation: Simulation, _: Faults) -> None:
-    """The last host's agent is forked long after the others'."""
-    last_children(simulation, forking=lambda: simulation.clock.now < 20)
-
-
-def end_early(simulation: Simulation, _: Faults) -> None:
-    """The last host's agent ends well long before the others'."""
-    simulation.clock.at(5.0, lambda: simulation.hosts[2].agent.end(0))  # type: ignore[union-attr]
-
-
-def clear_for_long(simulation: Simulation, faults: Faults) -> None:
-    """The last host's agent ends well, and what it leaves takes long to end."""
-    end_early(simulation, faults)
-    cleanup = SimpleNamespace(step=lambda: None if simulation.clock.now < 20 else [])
-    last_children(simulation, end=lambda _: cleanup)
-
-
-@pytest.mark.parametrize("relaunches", [0, 2])
-@pytest.mark.parametrize(
-    ("before", "phases"),
-    [
-        (lambda *_: None, {Phase.RUNNING}),
-        (fork_late, {Phase.STARTING}),
-        (end_early, {Phase.CONCLUDING, Phase.BETWEEN}),
-        (clear_for_long, {Phase.CLEARING}),
-    ],
-    ids=["running", "starting", "its part has ended", "clearing"],
-)
-def test_a_stop_that_is_told_to_one_host_alone_reaches_all_whatever_it_does(
-    before: Callable[[Simulation, Faults], None], phases: set[Phase], relaunches: int
-) -> None:
-    working: list[int] = []
-
-    def stop(simulation: Simulation) -> None:
-        supervisor = simulation.hosts[2].supervisor
-        assert supervisor
-        assert supervisor.phase in phases
-        simulation.stop(simulation.hosts[2])
-
-    def script(simulation: Simulation, faults: Faults) -> None:
-        before(simulation, faults)
-        simulation.clock.at(7.0, lambda: stop(simulation))
-        simulation.clock.at(10.0, lambda: working.append(simulation.agents_running()))
-
-    simulation = Simulation(
-        0, 3, script=script, spares=0, elastic=True, fewest=2, busy=0.0, work=30.0, relaunches=relaunches
-    )
-    simulation.run()
-    assert not any(working)
-    assert {verdict.state for host in simulation.hosts for verdict in host.verdicts} == {"stopped"}
-
-
 @pytest.mark.parametrize("seed", [1308, 3345, 5445, 7869, 8050, 9569])
 def test_what_was_broken_once_is_not_again(seed: int) -> None:
     Simulation(seed).run()
