@@ -17,14 +17,16 @@ _LISTS_OF_NAMES = ("secret", "secrets")  # in plans, records and options
 _NUMBER = re.compile(r"-?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 # In text a name counts only as environments and settings are printed (``HF_TOKEN=…``, ``'api_key': '…'``): words such
 # as "token" and "KeyError:" stand in many lines. Each repetition is bounded, or a line of a megabyte would take hours.
-# JSON in JSON has backslashes before its quotes, and a letter in place of a line's end (``\nTOKEN=…``).
+# JSON in JSON has backslashes before its quotes, and a letter in place of a line's end (``\nTOKEN=…``). A quoted value
+# ends at its own quote, unless that is escaped; else at the next quote, since in a shell's text no backslash escapes.
 _ASSIGNED = re.compile(
     r"(?P<name>(?:\b|(?<=\\[nrt]))"
     r"(?:(?:[A-Z][A-Z0-9_]{0,40}?)?(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PASS)[A-Z0-9_]{0,40}"
     r"|(?i:[a-z_]{0,40}?(?:api_?key|_token|_secret|_key|password|passwd))))"
     r"(?P<sign>(?:\\{0,7}[\"'])?[ \t]{0,3}[=:][ \t]{0,3}(?:[bBrRuU]{1,2}(?=\\{0,7}[\"']))?)"
-    r"(?:(?P<quote>\\{0,7}[\"'])(?P<quoted>[^\"'\n]{%d,4096}[^\"'\n\\])(?P=quote)"
-    r"|(?P<open>(?:\\{0,7}[\"'])?)(?P<bare>[^\s\"',;}\]]{%d,}[^\s\"',;}\]\\]))" % (MIN_SECRET - 1, MIN_SECRET - 1)
+    r"(?:(?P<quote>\\{0,7}[\"'])(?P<quoted>(?:(?!(?P=quote))(?:[^\\\n]|\\[^\n])){%d,4096}|[^\"'\n]{%d,4096})(?P=quote)"
+    r"|(?P<open>(?:\\{0,7}[\"'])?)(?P<bare>[^\s\"',;}\]]{%d,}[^\s\"',;}\]\\]))"
+    % (MIN_SECRET, MIN_SECRET, MIN_SECRET - 1)
 )
 
 

@@ -67,6 +67,13 @@ def test_they_are_hidden_where_they_stand() -> None:
         (r'"set:\nTOKEN=abcdefgh"', rf'"set:\nTOKEN={HIDDEN}"'),
         ("HF_TOKEN = b'abcdefgh'", f"HF_TOKEN = b'{HIDDEN}'"),
         ("b = 5; TOKEN=bring-abcdefgh", f"b = 5; TOKEN={HIDDEN}"),
+        (r"DB_PASSWORD='correct horse, battery\\' x", f"DB_PASSWORD='{HIDDEN}' x"),
+        (r"DB_PASSWORD='correct horse, battery\' x", f"DB_PASSWORD='{HIDDEN}' x"),
+        (r'{"db_password": "correct horse battery\\"}', f'{{"db_password": "{HIDDEN}"}}'),
+        (r'"{\"db_password\": \"correct horse battery\\\\\"}"', rf'"{{\"db_password\": \"{HIDDEN}\"}}"'),
+        (r'{"db_password": "a\"b c, defgh", "lr": "1"}', f'{{"db_password": "{HIDDEN}", "lr": "1"}}'),
+        ("""DB_PASSWORD="it's a secret" x""", f'DB_PASSWORD="{HIDDEN}" x'),
+        ("password='', user='abcdefgh'", None),
         ("KeyError: 'attention_mask'", None),
         ("tokens: 1234567 keys=abcdefgh", None),
         ("MAX_TOKENS=4096000 KEY_RATE=0.0001234", None),
@@ -92,6 +99,8 @@ def test_text_that_sets_or_prints_a_secret_by_name(text: str, shown: str | None)
         'TOKEN\\\\\\":b',
         "TOKEN=b",
         "\\nTOKEN='abcdefg\\",
+        "TOKEN='abcdefg\\'",
+        "TOKEN=\"abcdefg'TOKEN='",
     ],
 )
 def test_a_line_of_a_megabyte_takes_no_hours(part: str) -> None:
