@@ -40,7 +40,9 @@ class Request:
 
     def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, args_frames: int = 0) -> None:
         self.args = args
-        self.while_waiting: Optional[Callable[[], None]] = None  # called while nothing arrives; raises to abort
+        self.while_waiting: Optional[Callable[[], None]] = (
+            None  # called at each wait for data, and in it; raises to abort
+        )
         self._args_frames_left = args_frames  # those still to come
         self._args_text = b""  # of those that have come
         self._ident = ident
@@ -136,6 +138,7 @@ class Request:
         if self.while_waiting:
             poll = select.poll()
             poll.register(self._source, select.POLLIN)
+            self.while_waiting()  # also where bytes arrive steadily, but slowly
             while not poll.poll(WAIT_INTERVAL):
                 self.while_waiting()
         data = os.read(self._source, 1 << 16)

@@ -32,3 +32,18 @@ def test_what_is_to_be_done_while_nothing_arrives_is_done_and_may_end_the_wait(m
     finally:
         os.close(source)
         os.close(given)
+
+
+def test_it_is_done_too_while_data_arrives_steadily() -> None:
+    source, given = os.pipe()
+    waiting = Request(1, {}, source, given)
+    calls: list[int] = []
+    try:
+        waiting.while_waiting = lambda: calls.append(1)
+        for _ in range(3):
+            os.write(given, encode({"id": 1, "kind": "data"}, b"x"))
+            waiting.take()
+        assert len(calls) == 3
+    finally:
+        os.close(source)
+        os.close(given)
