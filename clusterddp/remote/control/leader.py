@@ -284,7 +284,7 @@ class Control:
         for old in [old for old in self.links if old.member == member]:
             self._drop(old)  # the caller has noticed the end of that connection before we did
         if self._upstream() or (not (self.majority or self.keeps_lead) and self._is_before_us(member)):
-            if not self._upstream() and member != self.leader:
+            if not self._upstream() and self.leader != member < len(self.addresses):
                 self._follow(member)
                 self.called_at = 0.0  # at once
             link.send_redirect(member, self.leader)

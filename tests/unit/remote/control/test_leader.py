@@ -20,6 +20,7 @@ from clusterddp.remote.control.contact import NEVER
 from clusterddp.remote.control.control_events import Event, Lost, MemberJoined, MessageReceived
 from clusterddp.remote.control.leader import Control
 from clusterddp.remote.control.messages import EndOrder, Message
+from clusterddp.remote.system.clock import boot_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -195,6 +196,20 @@ def test_a_host_that_joins_makes_no_majority_and_joins_only_one_where_others_may
     counted = alone.heartbeats.counted_at
     star.until(lambda: alone.heartbeats.counted_at > counted)
     assert (alone.contact.proved > NEVER) == by_majority
+
+
+def test_a_host_that_joins_is_not_taken_for_the_successor_of_a_lost_leader(
+    stars: Callable[[int], Star], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "SUCCESSION_TIME", 0.5)
+    star = stars(3)
+    everyone, star.addresses = star.addresses, star.addresses[:2]
+    alone = star.node(0)
+    alone.lost_leader, alone.lost_at = 1, boot_clock()  # who joins would be the next in order
+    star.addresses = everyone
+    newcomer = star.node(2)
+    star.until(lambda: newcomer.connected)
+    assert alone.leading
 
 
 def test_two_parts_of_a_run_come_together_again_under_one_lead(stars: Callable[[int], Star]) -> None:
