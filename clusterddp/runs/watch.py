@@ -14,7 +14,7 @@ from clusterddp.remote.shared.run.event_schema import of_kind
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import SILENCE_LIMIT, clock_time
 from clusterddp.runs.restarts import explain_round, rounds_of
-from clusterddp.runs.view.notices import replication_notices, stall_lines
+from clusterddp.runs.view.notices import replication_notices, stalls_found
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class RunWatch:
         self._reported: dict[int, int] = {}  # attempt → the newest round already reported
         self._last_output = time.monotonic()  # when a worker last printed something
         self._silent = False  # the silence has been reported
-        self._stalls: set[tuple[int, str]] = set()  # (attempt, line) already shown about stalls
+        self._stalls: set[tuple[int, int, str]] = set()  # (attempt, start, line) already shown about stalls
         self._broken: set[str] = set()  # hosts that may not answer
         self._stalled = self._restarted = self._exited = self._closed = False
         self._wake = threading.Event()
@@ -142,9 +142,9 @@ class RunWatch:
     def _report_stalls(self) -> None:
         """Report each stall once that the hosts have found since this began to watch; each host records all of them."""
         view = self._query_view()
-        for line in stall_lines(view.nodes, self._began_ns) if view else ():
-            if view and (view.attempt, line) not in self._stalls:
-                self._stalls.add((view.attempt, line))
+        for start, line in stalls_found(view.nodes, self._began_ns) if view else ():
+            if view and (view.attempt, start, line) not in self._stalls:
+                self._stalls.add((view.attempt, start, line))
                 self._tell("stalled", line)
 
     def _log_start_events(self) -> None:

@@ -51,7 +51,7 @@ class StallNotice(NamedTuple):
     stall: str = field(text_up_to(MAX_CAUSE))  # which one it is: of two notices of one stall the second is a repetition
     text: str = field(text_up_to(MAX_REASON))
     member: Optional[int] = field(maybe(MEMBER), default=None)  # whose worker is killed; None: nobody's
-    start: int = field(COUNT, default=0)  # of that worker
+    start: int = field(COUNT, default=0)  # of that worker, or else of the workers that hang
     local_rank: int = field(COUNT, default=0)
 
 

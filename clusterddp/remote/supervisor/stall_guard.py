@@ -238,9 +238,8 @@ class StallGuard:
 
     def _name(self, finding: Finding, traces: Tuple[WorkerTrace, ...]) -> str:
         """What tells a stall from another one."""
-        start = max((trace.start for trace in traces), default=0)
         name = "%d.%d %s %s %s #%s" % (
-            self.attempt, start, finding.kind, ranges(finding.ranks), finding.group, finding.sequence,
+            self.attempt, _newest_start(traces), finding.kind, ranges(finding.ranks), finding.group, finding.sequence,
         )  # fmt: skip
         return cut(name, MAX_CAUSE)
 
@@ -257,7 +256,7 @@ class StallGuard:
     def _tell(self, stall: str, evidence: stack_judge.Evidence, look: Look) -> None:
         """Tell all nodes of a stall, and let follow what ``--on-stall`` says."""
         text, action = _sentence(self.node.plan.run, evidence), self.node.plan.settings.on_stall
-        notice = StallNotice(self.attempt, stall, text)
+        notice = StallNotice(self.attempt, stall, text, start=_newest_start(look.traces))
         if action == RESTART:
             made, most = self._restarts_made(look), self.node.plan.record.max_restarts
             victim = _victim(evidence)
@@ -295,6 +294,10 @@ def _sentence(run: str, evidence: stack_judge.Evidence) -> str:
     """Why the run hangs, in one line that is short enough for a notice with what follows; hosts chose its names."""
     text = hang_sentence.sentence(run, evidence)
     return cut("".join(letter if letter.isprintable() else "?" for letter in text), MAX_SENTENCE)
+
+
+def _newest_start(traces: Tuple[WorkerTrace, ...]) -> int:
+    return max((trace.start for trace in traces), default=0)
 
 
 def _victim(evidence: stack_judge.Evidence) -> Optional[WorkerTrace]:

@@ -139,7 +139,7 @@ class WebhookNotifier:
         self.state = spool.state
         self.lost: Set[str] = set()  # hosts whose loss was notified, by this node or another leader
         self.silent = False  # whether the present silence was notified
-        self.stalls: Set[str] = set()  # those of this attempt that were notified, by this node or another leader
+        self.stalls: Set[Tuple[int, str]] = set()  # those of this attempt that were notified, by any leader
         self.events_size = 0  # of the events file, when it was last searched for them
 
     def run(self) -> None:
@@ -203,9 +203,10 @@ class WebhookNotifier:
             return
         self.events_size = size
         for event in of_kind(self.spool.events(), STALLED_EVENT):
-            if event.reason not in self.stalls and is_leader:
+            stall = event.start, event.reason  # workers that were started again may hang in the same words
+            if stall not in self.stalls and is_leader:
                 self.notify("stalled", event.reason)
-            self.stalls.add(event.reason)
+            self.stalls.add(stall)
 
     def _notify_silence(self) -> None:
         """Notify once each time that no worker of this node has printed for ``silence`` seconds."""

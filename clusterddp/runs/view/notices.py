@@ -74,14 +74,18 @@ def replication_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
             yield f"{node.host}: {event.reason}"
 
 
-def stall_lines(nodes: Iterable[NodeReport], since_ns: int = 0) -> list[str]:
-    """Return what the stall guard has found, oldest first, since a time by the operator's clock; each stall once."""
-    found: dict[str, int] = {}
+def stalls_found(nodes: Iterable[NodeReport], since_ns: int = 0) -> list[tuple[int, str]]:
+    """Return each stall that the stall guard has found, oldest first, since a time by the operator's clock.
+
+    It is the number of the workers' start, and a line; workers that were started again may hang in the same words.
+    """
+    found: dict[tuple[int, str], int] = {}
     for node in nodes:
         for event in of_kind(node.events, STALLED_EVENT):
             at = event.time - node.clock_offset_ns
-            found[event.reason] = min(at, found.get(event.reason, at))
-    return [text for text, at in sorted(found.items(), key=lambda stall: stall[1]) if at >= since_ns]
+            stall = event.start, event.reason
+            found[stall] = min(at, found.get(stall, at))
+    return [stall for stall, at in sorted(found.items(), key=lambda item: item[1]) if at >= since_ns]
 
 
 def _output_notices_of_node(node: NodeReport) -> Iterator[str]:

@@ -19,7 +19,7 @@ from clusterddp.runs.view.notices import (
     output_notices,
     preload_notices,
     replication_notices,
-    stall_lines,
+    stalls_found,
 )
 from clusterddp.runs.view.preload_hint import slow_imports
 from clusterddp.runs.view.run_status import (
@@ -187,7 +187,7 @@ class RunView:
     def _stall_notices(self) -> list[str]:
         """Return the stalls of the last attempt, without one that the verdict says."""
         said = self.kept.line if self.kept and not self.live else ""
-        return [line for line in stall_lines(self.nodes) if line not in said]
+        return [line for line in dict.fromkeys(line for _, line in stalls_found(self.nodes)) if line not in said]
 
     def verdict(self) -> Verdict | None:
         """Return how the run ended, as its hosts have saved it or as judged from their reports; None while live."""

@@ -76,6 +76,16 @@ def test_the_same_stall_in_the_next_attempt_is_told_again() -> None:
         assert run.tells() == ("stalled", LINE)
 
 
+def test_a_stall_in_the_same_words_of_workers_that_were_started_again_is_told_too() -> None:
+    node = host(0, hosts=1)
+    run = Run(lambda: view(node))
+    with run.watch:
+        for start in (0, 1):
+            node.event("stalled", 10 + start, reason=LINE, start=start, local_rank=0, pid=None)
+            run.hears(RunStalled(count=1 + start))
+            assert run.tells() == ("stalled", LINE)
+
+
 def test_a_round_after_a_failure_whose_workers_start_is_not_on_record_is_told_and_so_is_what_follows() -> None:
     nodes = host(0), host(1)
     nodes[1].died(5, raised="ValueError: loss is NaN")

@@ -48,6 +48,7 @@ class Guarded(Run):
         self.guards: dict[int, StallGuard] = {}
         self.does = list(HANGS)
         self.asked: list[LookRequest] = []
+        self.again = 0  # how often all workers were started again
         self.silent: set[str] = set()  # hosts whose workers cannot be asked
         record = RunRecord(hosts=tuple(self.names), max_restarts=settings.pop("max_restarts", 0))
         self.plan = changed(PLAN, record=record, **settings)
@@ -81,7 +82,8 @@ class Guarded(Run):
         if spool.host in self.silent:
             raise OSError("a disk does not answer")
         rank = int(spool.host[-2:])
-        traces = (worker(rank, self.does[rank]),)
+        trace = worker(rank, self.does[rank])
+        traces = (trace._replace(start=trace.start + self.again),)
         return LookPart(1, request.number, 0, 1, 3, debugged=False, traces=traces, stacks=())
 
     def turn(self) -> None:
@@ -140,6 +142,16 @@ def test_a_stall_is_told_to_all_nodes_once(begin: Callable[..., Guarded]) -> Non
         assert line.startswith(f"stalled: {SENTENCE}")
     assert {request.ranks for request in run.asked if request.ranks} == {(1, 0)}  # stacks, once it was proved
     assert not any(guard.node.conditions.stalled for guard in run.guards.values())
+
+
+def test_a_stall_of_workers_that_were_started_again_is_told_with_their_start(begin: Callable[..., Guarded]) -> None:
+    run = begin()
+    for run.again in range(2):
+        run.until(lambda: all(len(run.lines(index)) > run.again for index in range(3)))
+    for guard in run.guards.values():
+        told = [(event.start, event.reason) for event in guard.node.spool.events()]
+        assert told[1][0] == told[0][0] + 1
+        assert len({reason for _, reason in told}) == 1
 
 
 def test_the_run_is_told_to_stop_by_its_leader_alone(begin: Callable[..., Guarded]) -> None:

@@ -160,6 +160,14 @@ def test_a_stall_is_told_once_and_by_the_lead_alone(tmp_path: Path, server: Serv
     assert node.tells() == [("stalled", f"{line}; no restart is left")]
 
 
+def test_a_stall_in_the_same_words_of_workers_started_again_is_told_too(tmp_path: Path, server: Served) -> None:
+    node, line = Node(tmp_path, server), "stalled: rank 1 (h:1) did not join all_reduce #4"
+    node.knows()
+    for start in (0, 1):
+        node.teller.spool.event("stalled", reason=line, start=start, local_rank=0, pid=None)
+        assert node.tells() == [("stalled", line)]
+
+
 def test_the_same_stall_in_the_next_attempt_is_told_again(tmp_path: Path, server: Served) -> None:
     node, line = Node(tmp_path, server), "stalled: rank 1 (h:1) did not join all_reduce #4"
     node.knows()

@@ -13,7 +13,7 @@ from clusterddp.remote.shared.run.spool_records import PeersRecord
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import VerdictRecord, judge
 from clusterddp.remote.shared.verdict.node_end import end_of
-from clusterddp.runs.view.notices import following_notices, stall_lines
+from clusterddp.runs.view.notices import following_notices, stalls_found
 from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import BEGAN, SECOND, Told
 
@@ -385,7 +385,7 @@ def test_a_stall_is_a_notice_of_the_status_once_and_not_beside_a_verdict_that_sa
         node.event("stalled", 5 + node.first_rank, reason=line, start=0, local_rank=0)
     told[1].event("stalled", 3, reason=later, start=0, local_rank=0)
     assert one(*told).to_json()["notices"] == [later, line]
-    assert stall_lines([node.node for node in told], BEGAN + 4 * SECOND) == [line]
+    assert stalls_found([node.node for node in told], BEGAN + 4 * SECOND) == [(0, line)]
     ends = [end_of(node.stopped(9, f"the run {line}").part) for node in told]
     view = one(*told)
     kept = judge(ends).bounded()._replace(writer="gpu00")
