@@ -40,9 +40,8 @@ class Request:
 
     def __init__(self, ident: int, args: Dict[str, Any], source: int, sink: int, args_frames: int = 0) -> None:
         self.args = args
-        self.while_waiting: Optional[Callable[[], None]] = (
-            None  # called at each wait for data, and in it; raises to abort
-        )
+        # called before each wait for data, and during it; raises to abort
+        self.while_waiting: Optional[Callable[[], None]] = None
         self._args_frames_left = args_frames  # those still to come
         self._args_text = b""  # of those that have come
         self._ident = ident
