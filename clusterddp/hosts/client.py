@@ -139,12 +139,7 @@ class Host:
             return sent, clock, time.time_ns()
 
     def call(
-        self,
-        op: str,
-        args: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = 120.0,
-        limit: Limit = DEFAULT_LIMIT,
+        self, op: str, args: Mapping[str, Any] | None = None, *, timeout: float = 120.0, limit: Limit = DEFAULT_LIMIT
     ) -> Any:
         """Run an operation and return its result, which may be as large as ``limit`` says.
 
@@ -194,17 +189,19 @@ class Host:
         args: Mapping[str, Any] | None = None,
         outgoing: Outgoing | None = None,
         *,
+        patience: float | None = None,
         limit: Limit = DEFAULT_LIMIT,
     ) -> Generator[Frame]:
-        """Run an operation and yield its data frames as they come; the last frame is its ``end``.
+        """Run an operation and yield its data frames as they come; the last is its ``end``, with the whole result.
 
-        Closing the iterator cancels the operation. The end frame has the whole result; ``outgoing`` sends data, too.
-        Raises HelperError if the operation failed; UnreachableError if the connection broke.
+        Closing the iterator cancels the operation; ``outgoing`` sends data, too. Raises HelperError if the operation
+        failed, or a frame took longer than ``patience`` seconds; UnreachableError if the connection broke.
         """
         result = PiecedAnswer(self.name, limit)
         with self._request(op, args) as exchange, self._sending(exchange, outgoing):
+            deadline = None if patience is None else time.monotonic() + patience
             while True:
-                frame = self._next_frame(exchange, None)
+                frame = self._next_frame(exchange, deadline)
                 if frame is _ABANDONED:
                     return
                 self._grant(exchange, frame)
@@ -218,6 +215,7 @@ class Host:
                     result.add(frame.body)
                 elif frame.kind == "data":
                     yield frame
+                    deadline = None if patience is None else time.monotonic() + patience
 
     @contextlib.contextmanager
     def _sending(self, exchange: Exchange, outgoing: Outgoing | None) -> Iterator[None]:

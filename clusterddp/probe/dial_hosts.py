@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 FACTS_TIMEOUT = 330.0  # seconds: setup lines and a cold `import torch`, each within its own limit
 MARK_TIMEOUT = 30.0  # seconds; what may hang on the host is given up there much earlier
+LISTENER_TIMEOUT = 60.0  # seconds until a host listens, and until it reports what it heard
 DIAL_TIMEOUT = 4.0  # seconds to connect, and again to measure; enough for two lost SYNs to be retransmitted
 LARGE_MESSAGE_BYTES = 1 << 16  # bytes of the message that shows whether large packets pass: many times the largest MTU
 LISTEN_SECONDS = 60  # beside the time for all dials; then a listener whose operator is gone ends by itself
@@ -165,7 +166,8 @@ def decode_facts(host: Host, found: Any) -> Facts:
 
 def start_listener(host: Host, operation: str, request: ListenRequest, stack: contextlib.ExitStack) -> tuple[int, ...]:
     """Start an operation that listens until it is cancelled; its ports. Leaving the stack cancels it."""
-    header = next(stack.enter_context(contextlib.closing(host.stream(operation, to_fields(request))))).header
+    frames = host.stream(operation, to_fields(request), patience=LISTENER_TIMEOUT)
+    header = next(stack.enter_context(contextlib.closing(frames))).header
     with reading_answer(host.name):
         return read_record(Listening, header, "listening").ports
 
@@ -177,7 +179,7 @@ class _Listener:
         request = ListenRequest(ports=host.entry.ports, nonce=nonce, seconds=seconds)
         self.name = host.name
         self._outgoing = Outgoing()
-        frames = host.stream("listen", to_fields(request), self._outgoing)
+        frames = host.stream("listen", to_fields(request), self._outgoing, patience=LISTENER_TIMEOUT)
         self._frames = stack.enter_context(contextlib.closing(frames))
         header = next(self._frames).header
         with reading_answer(host.name):

@@ -34,6 +34,8 @@ _STOP = to_fields(ExecInput(stop=True))
 _NOT_REACHED = "was not reached before the command was ended"
 MAX_COLLECTED = 16 << 20  # bytes of one host's output
 _END_TIMEOUT = 10.0  # seconds beyond the grace in which a host must report that nothing is left
+SETUP_TIMEOUT = 120.0  # seconds that a host's setup lines may take, before the command's own time begins
+_NO_REPORT = "does not say whether the command has ended there"
 
 
 class Execution:
@@ -61,7 +63,12 @@ class Execution:
         self._outgoing = {name: Outgoing() for name in self._entries}
         self._connecting = threading.Semaphore(MAX_AT_ONCE)
         self._stopping = threading.Event()
-        self._begun: set[str] = set()  # the hosts on which the command was started
+        self._begun: dict[str, float] = {}  # the hosts on which the command was started, and when (monotonic)
+        self._shown = 0.0  # seconds for which who reads the events was busy with them
+        self._limit: float | None = None  # seconds in which a host that has begun must report the end
+        if command.timeout is not None:
+            setup = 0.0 if command.bare else SETUP_TIMEOUT
+            self._limit = setup + command.timeout + command.grace + _END_TIMEOUT
         self._beginning = threading.Lock()  # guards _begun, and a stop against hosts that begin meanwhile
         self._merge = Merge(self._entries, self._start_on_host, retry=lambda _number, _error: None, past=False)
 
@@ -106,7 +113,7 @@ class Execution:
                 outgoing.order(**_STOP)
         yield from self._events(time.monotonic() + self.command.grace + _END_TIMEOUT)
         for name in self._entries:
-            self.results.setdefault(name, unreached(name, "does not say whether the command has ended there"))
+            self.results.setdefault(name, unreached(name, _NO_REPORT))
 
     def _events(self, deadline: float | None) -> Iterator[list[Event]]:
         """Yield batches until every host has a result, or until ``deadline``."""
@@ -114,15 +121,29 @@ class Execution:
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return
-            events = self._merge.batch(remaining)
+            waits = [remaining, self._limit, *self._times_left().values()]  # of those that begin meanwhile, the limit
+            events = self._merge.batch(min((wait for wait in waits if wait is not None), default=None))
             for event in events:
                 if isinstance(event, StreamBroken):
                     self.results[event.host] = unreached(event.host, str(event.error))
                 elif isinstance(event, StreamEnded) and event.host not in self.results:
                     self.results[event.host] = self._result(read_end(event.host, event.ended))
+            for name, left in self._times_left().items():
+                if left <= 0:
+                    self._merge.give_up(name)
+                    self.results[name] = unreached(name, _NO_REPORT)
+            began = time.monotonic()
             yield events
+            self._shown += time.monotonic() - began
             if not events and self._merge.done:
                 return
+
+    def _times_left(self) -> dict[str, float]:
+        """Return the seconds within which each host that has begun must report the end; empty without a time limit."""
+        if self._limit is None:
+            return {}
+        until = self._limit + self._shown - time.monotonic()
+        return {name: began + until for name, began in list(self._begun.items()) if name not in self.results}
 
     def _result(self, end: Executed) -> Executed:
         """A host's result: its end as it reports that, unless it was ended for want of the rest of its input."""
@@ -140,7 +161,7 @@ class Execution:
         args = self.command.args(host, self._workdirs[name], self._subfolder)
         with self._beginning:
             self._refuse_if_stopping(name)
-            self._begun.add(name)
+            self._begun[name] = time.monotonic()
         frames = host.stream("exec", args, outgoing)
         threading.Thread(target=self._send_input, args=(outgoing,), name=f"input {name}", daemon=True).start()
         offsets: dict[str, int] = {}

@@ -39,8 +39,9 @@ class Node:
         self.dialled: list[list[tuple[str, int]]] = []
         self.heard = {} if heard is None else heard
 
-    def stream(self, operation: str, _: Any, outgoing: Outgoing) -> Iterator[Frame]:
+    def stream(self, operation: str, _: Any, outgoing: Outgoing, *, patience: float) -> Iterator[Frame]:
         assert operation == "listen"
+        assert patience > 0
         ended = threading.Event()
         outgoing.attach(lambda header, _: ended.set() if header["kind"] == "end" else None)
         yield Frame({"kind": "data", "ports": [29400, 40000]}, b"")

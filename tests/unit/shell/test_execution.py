@@ -19,8 +19,10 @@ import pytest
 from clusterddp.hosts.fanout import HostGroup
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.wire.frames import Frame
+from clusterddp.remote.system import setup_env
 from clusterddp.shell import Command, Execution
-from clusterddp.shell.execution import SharedInput
+from clusterddp.shell import execution as execution_module
+from clusterddp.shell.execution import SETUP_TIMEOUT, SharedInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,6 +119,34 @@ def test_a_command_that_is_left_before_its_input_ends_is_stopped(*, whole: bool)
         if not whole:
             assert host.code.get(timeout=10) == 143
             os.close(into)
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_host_that_does_not_report_the_end_in_time_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, *, bare: bool
+) -> None:
+    monkeypatch.setattr(execution_module, "_END_TIMEOUT", 0.2)
+    monkeypatch.setattr(execution_module, "SETUP_TIMEOUT", 0.1)
+    good, silent, left = FakeHost("gpu00"), FakeHost("gpu01"), threading.Event()
+    hosts = {"gpu00": good, "gpu01": silent}
+
+    def hang(*_: object, **__: object) -> Iterator[Frame]:
+        left.wait(30)
+        yield from ()
+
+    monkeypatch.setattr(silent, "stream", hang)
+    group = HostGroup([good.entry, silent.entry], lambda entry: hosts[entry.name])  # type: ignore[arg-type, return-value]
+    command = Command(argv=("true",), bare=bare, timeout=0.1, grace=0.1)
+    monkeypatch.setattr(Command, "args", lambda *_: {})
+    with Execution(group, command, workdirs=dict.fromkeys(hosts, ""), subfolder="", given=None) as execution:
+        ends = {end.host: end for end in execution.collected()}
+    left.set()
+    assert ends["gpu00"].code == 0
+    assert (ends["gpu01"].code, ends["gpu01"].error) == (125, "does not say whether the command has ended there")
+
+
+def test_setup_lines_have_the_time_that_the_host_gives_them() -> None:
+    assert setup_env.TIMEOUT == SETUP_TIMEOUT
 
 
 class FullFile(io.RawIOBase):
