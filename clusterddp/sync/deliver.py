@@ -17,6 +17,7 @@ from clusterddp.remote.shared.user_files.file_records import PushCheck, Pushed, 
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.sync_records import read_unless_changed
 from clusterddp.sync.send_code import turns
+from clusterddp.sync.transfer.fetch import HASH_TIMEOUT
 from clusterddp.sync.transfer.send import send
 from clusterddp.sync.transfer.transfer_task import AUTO
 
@@ -117,7 +118,8 @@ class _HostPush:
         pieces = (piece for piece, _ in self._uploads.pieces((), compress=self._compress))
         files = (entry for entry in self._entries if entry.kind == manifest.FILE)
         chunks = dict.fromkeys(chunk for entry in files for chunk in self._uploads.chunks(entry))
-        answer = self.host.upload("push_check", to_fields(self.order), pieces, limit=Limit.of_files(len(chunks)))
+        order, limit = to_fields(self.order), Limit.of_files(len(chunks))
+        answer = self.host.upload("push_check", order, pieces, timeout=HASH_TIMEOUT, limit=limit)
         with reading_answer(self.name):
             check = read_record(PushCheck, answer, "answer")
         self.folder, self.shared, self.done = check.root, check.shared, check.ready

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Enough for about 75,000 files or chunks.
 _LIST_LIMIT = Limit(paths=True, remedy="pull its folders one by one")
-_LIST_TIMEOUT = 3600.0  # seconds; the host hashes everything it has not hashed before
+HASH_TIMEOUT = 3600.0  # seconds; the host hashes everything it has not hashed before
+_READ_TIMEOUT = 600.0  # seconds from one chunk to the next; a disk may be slow, one that hangs is given up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +46,7 @@ def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
     Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
     order = PullRequest(workdir=workdir, path=path, run=run)
-    found = ask(host, "pull_list", order, PullList, timeout=_LIST_TIMEOUT, limit=_LIST_LIMIT)
+    found = ask(host, "pull_list", order, PullList, timeout=HASH_TIMEOUT, limit=_LIST_LIMIT)
     with reading_answer(host.name):
         entries = checked_together([_checked_entry(values) for values in found.entries])
         if not found.folder and (len(entries) > 1 or any("/" in entry.path for entry in entries)):
@@ -118,7 +119,7 @@ def fetch_chunks(
     for start in range(0, len(locations), MAX_CHUNKS):
         batch = locations[start : start + MAX_CHUNKS]
         requested = [[location.path, location.offset, location.chunk.size] for location in batch]
-        frames = host.stream("pull_read", to_fields(ChunksWanted(root, requested, compress)))
+        frames = host.stream("pull_read", to_fields(ChunksWanted(root, requested, compress)), patience=_READ_TIMEOUT)
         try:
             pieces = (frame.body for frame in frames if frame.kind == "data")
             incoming = Incoming(lambda pieces=pieces: next(pieces, b""))  # type: ignore[misc]
