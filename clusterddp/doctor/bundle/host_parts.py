@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from clusterddp.checks.needs import GPU_HEALTH
 from clusterddp.doctor.bundle.contents import EVERYTHING, HOSTS
-from clusterddp.errors import UnreachableError
+from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.hosts.fanout import each
 from clusterddp.probe.dial_hosts import facts_of_host
@@ -20,12 +20,15 @@ from clusterddp.remote.shared.bundle.archive import unpack
 from clusterddp.remote.shared.bundle.bundle_records import (
     INDEX,
     MAX_HIDDEN,
+    MAX_HIDDEN_FORMS,
+    MAX_HIDDEN_LETTERS,
     BundleAnswer,
     BundleIndex,
     BundleRequest,
 )
 from clusterddp.remote.shared.bundle.stacks_text import stacks_text
 from clusterddp.remote.shared.schema.record import parse_record, read_record, to_fields
+from clusterddp.remote.shared.text.redaction import Redaction
 from clusterddp.remote.shared.text.secret_names import hide_named
 from clusterddp.runs.ask_workers import ask_stacks
 from clusterddp.runs.why import ENDED, FAILED, explain
@@ -169,14 +172,21 @@ def ask_archive(host: Host, part: Part, room: int, deadline: float) -> HostArchi
     """Return a host's records and ends of outputs, of at most ``room`` bytes; raises HostError."""
     request = BundleRequest(part.spools, room, host.name == part.name)
     answer = ask(host, "bundle", request, BundleAnswer, timeout=_left(deadline))
+    _refuse_many_secrets(host.name, answer.hidden)
     with reading_answer(host.name):
-        if len(answer.hidden) > MAX_HIDDEN:  # each is looked for in every text
-            raise ValueError(f"it hides {len(answer.hidden)} values, more than {MAX_HIDDEN}")
         members = unpack(base64.b64decode(answer.archive, validate=True), room + MAX_BESIDE)
         index = next((member.body for member in members if member.name == INDEX), b"")
         described = parse_record(index, lambda data: read_record(BundleIndex, data, "index"))
     others = tuple(member for member in members if member.name != INDEX)
     return HostArchive(members=others, index=described, hidden=answer.hidden)
+
+
+def _refuse_many_secrets(host: str, values: Sequence[str]) -> None:
+    """Raise HelperError for secret values that would take too long to look for in all texts."""
+    letters = sum(map(len, values))
+    too_many = len(values) > MAX_HIDDEN or letters > MAX_HIDDEN_LETTERS
+    if too_many or len(Redaction(values).forms) > MAX_HIDDEN_FORMS:  # of a value each line is looked for
+        raise HelperError(host, f"it names {len(values)} secret values of {letters} letters, too many to look for all")
 
 
 def add_archives(contents: Contents, archives: Iterable[Outcome[HostArchive]], names: dict[str, str]) -> set[str]:

@@ -128,6 +128,17 @@ def test_a_host_that_answers_otherwise_is_an_error_of_that_host() -> None:
             host_archive(StubHost(damaged), part)
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [["x" * 9000], [f"value {number}" for number in range(65)], ["\n".join(f"é {line:04}" for line in range(1000))]],
+)
+def test_a_host_that_hides_too_much_is_an_error_of_that_host(hidden: list[str]) -> None:
+    index = Member(INDEX, json.dumps({"parts": [], "missing": []}).encode())
+    whole = base64.b64encode(pack([index], 0)).decode()
+    with pytest.raises(HelperError, match=r"^gpu00: it names \d+ secret values of \d+ letters, too many"):
+        host_archive(StubHost(answer(whole, hidden)), Part(name="gpu00", spools=("/s",)))
+
+
 class StubHost:
     """A host whose answer is the test's."""
 

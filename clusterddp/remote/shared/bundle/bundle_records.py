@@ -9,7 +9,8 @@ from ..schema.fields import Fields
 from ..schema.record import field, many, record
 
 INDEX = "index.json"  # a BundleIndex
-MAX_HIDDEN = 64  # values in an answer: each is looked for in every text, in some twenty forms
+# Of an answer's hidden values, as each is looked for in every text, in some twenty forms:
+MAX_HIDDEN, MAX_HIDDEN_LETTERS, MAX_HIDDEN_FORMS = 64, 8 << 10, 1500
 
 
 @record

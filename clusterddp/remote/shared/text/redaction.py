@@ -19,6 +19,7 @@ MIN_PARTIAL = 4  # letters of a part of a value that was cut off at an end of th
 ELLIPSIS = "…"  # replaces the middle of a text that was too long (shortening.py, worker/hook/sitecustomize.py)
 MAX_ELLIPSES = 200  # most that are examined; a text of ours has one or two
 MAX_OCCURRENCES = 10_000  # of a value in one text: what a host sends may be made to cost much
+_PRIME, _BASE = (1 << 61) - 1, 1_000_003  # of the hashes of beginnings
 _URL_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
@@ -34,6 +35,8 @@ class Redaction:
         for value in values:
             forms.update(form for part in _searched_parts(value.strip(), least) for form in _forms(part))
         self.forms = sorted(forms, key=len)
+        self._beginnings = _Beginnings(forms)
+        self._ends = _Beginnings(form[::-1] for form in forms)
 
     def text(self, text: str, *, begins: bool = True, ends: bool = True) -> str:
         """The text with each occurrence of a value replaced by ``HIDDEN``.
@@ -49,26 +52,27 @@ class Redaction:
                 return HIDDEN
             spans = _join_spans([*spans, *found]) if found else spans
         if not begins:
-            spans += [(0, length) for form in self.forms for length in _overlap(form, text, first=False)]
+            spans.append((0, self._ends.longest_at_end(text[: self._ends.longest][::-1])))
         if not ends:
-            spans += [
-                (len(text) - length, len(text)) for form in self.forms for length in _overlap(form, text, first=True)
-            ]
+            spans.append((len(text) - self._beginnings.longest_at_end(text), len(text)))
         spans += self._beside_ellipsis(text)
         parts, done = [], 0
-        for start, end in _join_spans(spans):
+        for start, end in _join_spans([span for span in spans if span[0] < span[1]]):
             parts += [text[done:start], HIDDEN]
             done = end
         return "".join([*parts, text[done:]])
 
     def _beside_ellipsis(self, text: str) -> Iterator[Tuple[int, int]]:
-        """The spans of parts of a value next to ``…``, which replaces the omitted middle of a text."""
-        longest = len(self.forms[-1]) if self.forms else 0
-        for at in itertools.islice(_occurrences(ELLIPSIS, text), MAX_ELLIPSES):
-            before, behind = text[max(0, at - longest) : at], text[at + 1 : at + 1 + longest]
-            for form in self.forms:
-                yield from ((at - length, at) for length in _overlap(form, before, first=True))
-                yield from ((at + 1, at + 1 + length) for length in _overlap(form, behind, first=False))
+        """The spans of parts of a value next to ``…``, which replaces the omitted middle of a text.
+
+        A part ends at the next ``…``, so no letter is looked at more than twice.
+        """
+        before, *others = text.split(ELLIPSIS, MAX_ELLIPSES) if self.forms else [text]
+        at = len(before)
+        for behind in others:
+            yield at - self._beginnings.longest_at_end(before), at
+            yield at + 1, at + 1 + self._ends.longest_at_end(behind[: self._ends.longest][::-1])
+            at, before = at + 1 + len(behind), behind
 
     def value(self, value: Any, longest: int = 1 << 30) -> Any:
         """A JSON value without secrets in its texts, field names aside; a text of ``longest`` characters was cut."""
@@ -136,15 +140,33 @@ def _occurrences(form: str, text: str) -> Iterator[int]:
         at = text.find(form, at + 1)
 
 
-def _overlap(form: str, text: str, *, first: bool) -> Iterator[int]:
-    """Yield the length of the longest part of a value at an end of the text, if there is one.
+class _Beginnings:
+    """The beginnings of some forms, all looked for at once at the end of a text.
 
-    With ``first`` the value's beginning is looked for at the text's end, else the value's end at the text's beginning.
+    Hashes are compared, so a letter of the text costs the same whatever the forms are; equal hashes of different texts
+    would only hide more.
     """
-    for length in range(min(len(form), len(text)), MIN_PARTIAL - 1, -1):
-        if text.endswith(form[:length]) if first else text.startswith(form[-length:]):
-            yield length
-            return
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        self._hashes: Set[int] = set()
+        self.longest = 0  # letters
+        for form in forms:
+            self.longest = max(self.longest, len(form))
+            found, power = 0, 1
+            for length, letter in enumerate(form, 1):
+                found = (found + (ord(letter) + 1) * power) % _PRIME
+                power = power * _BASE % _PRIME
+                if length >= MIN_PARTIAL:
+                    self._hashes.add(found)
+
+    def longest_at_end(self, text: str) -> int:
+        """Return how many letters at the text's end are the beginning of a form: the most, of at least MIN_PARTIAL."""
+        longest = found = 0
+        for length, letter in enumerate(text[: -self.longest - 1 : -1], 1):
+            found = (found * _BASE + ord(letter) + 1) % _PRIME
+            if found in self._hashes:
+                longest = length
+        return longest
 
 
 def _join_spans(spans: List[Tuple[int, int]]) -> List[Tuple[int, int]]:

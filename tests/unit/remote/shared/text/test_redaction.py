@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.remote.shared.text.redaction import HIDDEN, MAX_OCCURRENCES, MIN_SECRET, Redaction
+from clusterddp.remote.shared.text.redaction import HIDDEN, MAX_OCCURRENCES, MIN_PARTIAL, MIN_SECRET, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,33 @@ def test_what_is_left_of_a_value_beside_a_cut_middle_is_struck() -> None:
     redaction = Redaction(["hunter2-Geheimnis"])
     assert redaction.text("ValueError: hunter2-Ge…heimnis (train.py:3)") == "ValueError: ********…******** (train.py:3)"
     assert redaction.text("a…b and hun…nis") == "a…b and hun…nis"  # too short to be known for a part of it
+
+
+@given(st.text("ab…", min_size=MIN_SECRET, max_size=12), st.text("ab", max_size=20), st.text("ab", max_size=20))
+def test_beside_an_ellipsis_the_longest_part_is_struck(value: str, before: str, behind: str) -> None:
+    """The value's beginning before it, its end behind; a beginning and end of fewer than four letters stay."""
+    forms = Redaction([value]).forms
+
+    def left(text: str, form: str) -> int:
+        sizes = range(MIN_PARTIAL, min(len(form), len(text)) + 1)
+        return len(text) - max((size for size in sizes if text.endswith(form[:size])), default=0)
+
+    kept = min(left(before, form) for form in forms)
+    kept_behind = min(left(behind[::-1], form[::-1]) for form in forms)
+    if any(form in text for form in forms for text in (before, behind, f"{before}…{behind}")):
+        return
+    ends = HIDDEN * (kept < len(before)), HIDDEN * (kept_behind < len(behind))
+    expected = f"{before[:kept]}{ends[0]}…{ends[1]}{behind[len(behind) - kept_behind :]}"
+    assert Redaction([value]).text(f"{before}…{behind}") == expected
+
+
+@pytest.mark.parametrize("body", ["x" * 1500, "'\"" + "a" * 1500, "a" * 500 + "b" + "a" * 999])
+def test_no_choice_of_values_and_ellipses_costs_much(body: str) -> None:
+    """A host chooses both the values and the texts of its part of a bundle."""
+    redaction = Redaction(["'\"" + "aé%" * 300 + str(number) for number in range(4)] + ["a" * 900, "a" * 450 + "b"])
+    began = time.process_time()
+    redaction.text((body + "…") * 100)
+    assert time.process_time() - began < 5
 
 
 def test_of_a_text_that_holds_a_value_too_often_nothing_is_left() -> None:
