@@ -21,6 +21,7 @@ MAX_NAME = 100  # letters of a name in the index of what is missing
 MAX_TOTAL = 96 << 20  # bytes of all members, before they are compressed
 HOSTS = "hosts/"  # the folder of the hosts' folders
 EVERYTHING = "everything"  # what is missing of a host that does not answer
+MAX_INDEX = 1 << 20  # letters of the index
 _MAX_WIDTH = 60  # columns of the names in the index; longer names push their line to the right
 
 
@@ -82,6 +83,8 @@ class Contents:
                 self.parts.remove(part)
                 self.lack(part.name, "there is no room left for it in a bundle")
         index = readme(heading, sorted(self.parts, key=_place), self.missing)
+        if len(index) > MAX_INDEX:
+            index = f"{index[:MAX_INDEX]}\n\nThe rest of this list is left out: it is too long.\n"
         return [Member(f"{top}/{README}", _body(index, redaction)), *members]
 
 

@@ -54,6 +54,8 @@ ROOM, MOST_ROOM, LEAST_ROOM = (
 )  # bytes of output: of all hosts; of one host, at most, at least
 MAX_BESIDE = 16 << 20  # bytes of all that a host sends beside outputs
 _BY_NAME = ("environment", "settings", "folder_variables")  # of the facts: variables; packages have names, too
+MAX_DESCRIPTION = 300  # letters of each text that a host's index says of a member, or of what it lacks
+MAX_LACKS = 100  # things that a host says it lacks
 LONGEST_HOST = 80  # letters of a host's name as a folder
 
 
@@ -202,9 +204,10 @@ def add_archives(contents: Contents, archives: Iterable[Outcome[HostArchive]], n
             part = described.get(member.name)
             name = f"{HOSTS}{names[outcome.name]}/{member.name}"
             text = member.body.decode(errors="replace")
-            contents.add(name, part.what if part else "", text, part.note if part else "")
-        for what, why in outcome.value.index.missing:
-            contents.lack(what, why, outcome.name)
+            what, note = (part.what, part.note) if part else ("", "")
+            contents.add(name, what[:MAX_DESCRIPTION], text, note[:MAX_DESCRIPTION])
+        for what, why in outcome.value.index.missing[:MAX_LACKS]:
+            contents.lack(what[:MAX_DESCRIPTION], why[:MAX_DESCRIPTION], outcome.name)
     return hidden
 
 

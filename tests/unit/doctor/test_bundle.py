@@ -10,12 +10,13 @@ import pytest
 
 from clusterddp.doctor.bundle import contents as bundle_contents
 from clusterddp.doctor.bundle.contents import Contents, Heading
-from clusterddp.doctor.bundle.host_parts import HostArchive, Part, ask_archive, folder_names
+from clusterddp.doctor.bundle.host_parts import HostArchive, Part, add_archives, ask_archive, folder_names
 from clusterddp.doctor.bundle.read_bundle import is_bundle, names_file, read_bundle, read_why
 from clusterddp.doctor.bundle.write_bundle import new_file, why_text
 from clusterddp.errors import HelperError, UsageError
+from clusterddp.hosts.fanout import Outcome
 from clusterddp.remote.shared.bundle.archive import NAME, Member, pack, unpack
-from clusterddp.remote.shared.bundle.bundle_records import INDEX
+from clusterddp.remote.shared.bundle.bundle_records import INDEX, BundleIndex, BundlePart
 from clusterddp.runs.why import Why
 from tests.unit.cli_help import said
 
@@ -100,6 +101,27 @@ def test_a_member_that_would_spoil_the_archive_is_left_out_and_said_to_be(monkey
     assert len(members) == 5
     lacks = members[0].body.decode().partition("NOT HERE")[2]
     assert all(name in lacks for name in ("status.json", "hosts/a/../../x", "hosts/a/a/a", "hosts/z/large"))
+
+
+def test_what_a_host_says_of_its_part_makes_no_bundle_unreadable() -> None:
+    long = "\x7f" * 1_000_000
+    made = contents()
+    index = BundleIndex((BundlePart("a", long, long),), tuple((long, f"why {number}") for number in range(1000)))
+    value = HostArchive(members=(Member("a", b""),), index=index, hidden=())
+    add_archives(made, [Outcome(name="bad", value=value)], {"bad": "bad"})
+    members = made.packable("clusterddp-night", HEADING, [])
+    assert unpack(pack(members, 7)) == members
+    assert len(members[0].body) < bundle_contents.MAX_INDEX
+    assert b"no nvidia-smi on this host" in members[0].body
+
+
+def test_an_index_that_is_too_long_is_cut() -> None:
+    made = contents()
+    for number in range(20_000):
+        made.lack("x" * bundle_contents.MAX_NAME, f"reason {number}")
+    members = made.packable("clusterddp-night", HEADING, [])
+    assert unpack(pack(members, 7)) == members
+    assert members[0].body.endswith(b"The rest of this list is left out: it is too long.\n")
 
 
 def test_a_secret_in_a_json_value_does_not_break_it() -> None:
