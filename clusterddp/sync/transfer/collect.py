@@ -173,20 +173,36 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
     for host, listing in found.items():
         for entry in listing.entries:
             versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
-    folders = paths_above_others(map(on_disk, versions))
+    separate = _separate_paths(versions)
+    tally.differing |= separate
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
     for path, by_entry in versions.items():
-        separate = len(by_entry) > 1 or on_disk(path) in folders
-        if separate:
-            tally.differing.add(path)
         for entry, hosts in by_entry.items():
-            for host in hosts if separate else hosts[:1]:
-                target = f"{quote(host, safe='')}/{path}" if separate else path
+            for host in hosts if path in separate else hosts[:1]:
+                target = f"{_folder_of(host)}/{path}" if path in separate else path
                 chunks = found[host].chunks.get(entry.content, ()) if entry.kind == FILE else ()
-                if target in plan:
-                    raise SyncError(f"{target} would be two files", remedy="--host chooses")
                 plan[target] = (entry._replace(path=target), chunks)
     return plan
+
+
+def _separate_paths(versions: Mapping[str, Mapping[Entry, Sequence[str]]]) -> set[str]:
+    """Return the paths at which each host's file lies below the host's name: no two files get one path here.
+
+    A path that one host chose may be, or lie in, the folder of another: then all such paths are separate, too.
+    """
+    folders = paths_above_others(map(on_disk, versions))
+    separate = {path for path, by_entry in versions.items() if len(by_entry) > 1 or on_disk(path) in folders}
+    targets = {f"{_folder_of(host)}/{path}" for path in separate for hosts in versions[path].values() for host in hosts}
+    common = {path for path in versions if path not in separate}
+    if not targets.isdisjoint(common) or paths_above_others(map(on_disk, targets | common)):
+        named = {_folder_of(host) for by_entry in versions.values() for hosts in by_entry.values() for host in hosts}
+        separate.update(path for path in common if path.partition("/")[0] in named)
+    return separate
+
+
+def _folder_of(host: str) -> str:
+    """Return the folder of a host's own files."""
+    return quote(host, safe="")
 
 
 def _fetch_missing(

@@ -12,7 +12,15 @@ from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullList, PullRequest
 from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming
 from clusterddp.remote.shared.wire.chunks import Chunk, chunk_spans, chunks_of, is_content
-from clusterddp.remote.shared.workdir.manifest import FILE, LINK, Entry, checked_entry, checked_together, leads_down
+from clusterddp.remote.shared.workdir.manifest import (
+    FILE,
+    LINK,
+    Entry,
+    checked_entry,
+    checked_together,
+    leads_down,
+    on_disk,
+)
 from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 # Enough for about 75,000 files or chunks.
 _LIST_LIMIT = Limit(paths=True, remedy="pull its folders one by one")
 HASH_TIMEOUT = 3600.0  # seconds; the host hashes everything it has not hashed before
+_MAX_NAME = 255  # bytes that a file system takes
 _READ_TIMEOUT = 600.0  # seconds from one chunk to the next; a disk may be slow, one that hangs is given up
 
 
@@ -75,6 +84,8 @@ def _checked_entry(values: Any) -> Entry:
     for name in entry.path.split("/"):
         if name.lower() == ".git" or name.lower().startswith(".clusterddp"):
             raise ValueError(f"{shown(entry.path)} may not be pulled")
+        if len(on_disk(name)) > _MAX_NAME:
+            raise ValueError(f"{shown(entry.path)[:_MAX_NAME]} has too long a name")
     if entry.kind == LINK and not leads_down(entry.path, entry.content):
         raise ValueError(f"the link {shown(entry.path)} leads out")
     if entry.kind == FILE and (type(entry.size) is not int or entry.size < 0 or not is_content(entry.content)):

@@ -56,6 +56,7 @@ def entries(*values: Any) -> Any:
         *(entries([path, "file", False, 1, X]) for path in ("../a", "/a", "a/../../b", "", "a//b", ".", "a\0b", 7)),
         *(entries([path, "file", False, 1, X]) for path in (".git/config", "x/.git/hooks/post-commit", "x/.GIT/a")),
         *(entries([path, "file", False, 1, X]) for path in (".clusterddp/project.json", "x/.clusterddp-parts/y")),
+        *(entries([path, "file", False, 1, X]) for path in ("x" * 256, "a/" + "é" * 128 + "/b")),
         *(entries(["a", "link", False, 0, to]) for to in ("/etc/passwd", "..", "../x", "", "b/../../c", "b/..")),
         entries(["a", "link", False, 0, "\ud800"]),
         *(entries(["a", kind, False, 0, ""]) for kind in ("fifo", "device", "folder", "other", None)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
-from clusterddp.sync.transfer.collect import _deduplicate
+from clusterddp.sync.transfer.collect import _deduplicate, _plan_paths, _Tally
 from clusterddp.sync.transfer.fetch import Listing
 
 
@@ -23,6 +25,22 @@ def test_a_shared_folders_files_come_once_and_those_of_others_stay_their_own() -
     found = {"gpu00": listing("w", a="1", b="2"), "gpu01": listing("w", a="1", b="2"), "gpu02": listing(None, a="3")}
     once, disputed = _deduplicate(found)
     assert (paths(once), disputed) == ({"gpu00": ["a", "b"], "gpu01": [], "gpu02": ["a"]}, set())
+
+
+@pytest.mark.parametrize("chosen", ["gpu01/log", "gpu01", "gpu01/log/x", "liar"])
+def test_a_path_in_the_folder_of_another_host_takes_no_file_from_it(chosen: str) -> None:
+    liar = {"log": "own", chosen: "bad"}
+    plan = _plan_paths({"liar": listing(None, **liar), "gpu01": listing(None, log="good", one="1")}, _Tally())
+    texts = {path: entry.content for path, (entry, _) in plan.items()}
+    assert texts.pop("gpu01/log") == digest_of(b"good")
+    assert texts.pop("liar/log") == digest_of(b"own")
+    assert texts == {f"liar/{chosen}": digest_of(b"bad"), "one": digest_of(b"1")}
+
+
+def test_a_folder_of_a_hosts_name_stays_where_nothing_is_in_its_way() -> None:
+    tally = _Tally()
+    plan = _plan_paths({"gpu00": listing(None, log="0"), "gpu01": listing(None, **{"log": "1", "gpu00/x": "2"})}, tally)
+    assert (sorted(plan), tally.differing) == (["gpu00/log", "gpu00/x", "gpu01/log"], {"log"})
 
 
 def test_who_claims_anothers_folder_neither_hides_its_files_nor_puts_others_in_their_place() -> None:
