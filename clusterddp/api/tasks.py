@@ -49,7 +49,7 @@ class _GivenConnections(Connector):
         super().__init__()
         self._by_name = {one.original_host: one for one in connections}
 
-    def open(self, entry: HostEntry, command: str) -> BytePipe:
+    def open(self, entry: HostEntry, command: str, *, asks: bool = True) -> BytePipe:  # noqa: ARG002 - Fabric may ask
         """Run the command over the host's connection."""
         return self.over(self._by_name[entry.name], command)
 

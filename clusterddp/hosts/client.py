@@ -325,7 +325,7 @@ class Host:
         """Build the error that an error frame reports; for a bug on the host, also write a crash file as its remedy."""
         message, remedy = (str(header.get(key) or "") for key in ("message", "remedy"))
         trace = clean_text(str(header.get("trace") or ""))  # it is written unchanged to a file
-        kind = UnreachableError if header.get("killed") else HelperError  # after a kill the request may be repeated
+        kind = UnreachableError if header.get("repeatable") else HelperError
         error = kind(self.name, message, remedy=remedy, trace=trace if header.get("bug") else "")
         error.remedy = error.remedy or crash_of_host(error)
         _log.debug("%s\n%s", error, trace)

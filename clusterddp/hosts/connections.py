@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clusterddp.errors import AuthenticationError, HelperError, UnreachableError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.hosts.file_limit import make_room
@@ -15,7 +17,7 @@ from clusterddp.hosts.via_job_step import ThroughHost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from clusterddp.hosts.ssh import Connector
+    from clusterddp.hosts.ssh import BytePipe, Connector
     from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry
 
@@ -44,12 +46,13 @@ class Connections:
 
         ``by`` opens it instead of the connector; ``way`` names that, if a host is reached in several ways. ``writes``:
         the host's state folder has to be writable. Raises ``HostError`` if there is no connection, the helper did not
-        start, or nothing can be written where it must be.
+        start, or nothing can be written where it must be; only ``UnreachableError`` or ``HostKeyError`` if a lost
+        connection of the connector cannot be opened anew.
         """
         key = _key(entry.name, way)
         host = self._hosts.get(key)
         if host is None or host.lost:
-            host = Host.open(entry, by or self._connector)
+            host = self._reopen(entry) if host and not by else Host.open(entry, by or self._connector)
             if noise := host.noise.strip():
                 self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:
@@ -63,6 +66,18 @@ class Connections:
             if not reported:
                 self._notify(str(refusal))
         return host
+
+    def _reopen(self, entry: HostEntry) -> Host:
+        """Open a lost connection anew, in the middle of work: without a prompt.
+
+        A host that has let us in and refuses us now (a locked agent, an expired certificate, a home that is not mounted
+        yet) may let us in later, like one that does not answer.
+        """
+        try:
+            return Host.open(entry, _WithoutPrompts(self._connector))
+        except (AuthenticationError, HelperError) as error:
+            message = error.message.removeprefix(f"{entry.name}: ")
+            raise UnreachableError(entry.name, message, remedy=error.remedy) from error
 
     def open_all(
         self,
@@ -114,6 +129,17 @@ class Connections:
         """End every connection, including those to jump hosts."""
         self.close_hosts()
         self._connector.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutPrompts:
+    """An ``Opener`` that never asks the user."""
+
+    connector: Connector
+
+    def open(self, entry: HostEntry, command: str) -> BytePipe:
+        """Start the command and return its pipe."""
+        return self.connector.open(entry, command, asks=False)
 
 
 def _key(name: str, way: str = "") -> str:

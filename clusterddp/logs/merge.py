@@ -129,6 +129,8 @@ class Merge:
         self.offsets: dict[str, dict[str, int]] = {host: {} for host in self._queues}
         self.ended: dict[str, Mapping[str, Any] | None] = {}  # as in StreamEnded, by host
         self.broken: set[str] = set()  # hosts whose streams are being reopened
+        # host whose stream broke for good → when (epoch); None: before anything came from it
+        self.failed: dict[str, float | None] = {}
         for queue in self._queues.values():
             threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
 
@@ -244,6 +246,8 @@ class Merge:
             self.broken.add(queue.host)
         else:
             self.broken.discard(queue.host)
+        if isinstance(event, StreamBroken) and event.retry is None:
+            self.failed[queue.host] = time.time() if queue.offsets or queue.caught_up else None
         if isinstance(event, StreamEnded):
             self.ended[queue.host] = event.ended
             self.something_ended.set()

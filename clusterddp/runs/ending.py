@@ -61,11 +61,12 @@ class EndDetector:
 
     def missing_lines_notice(self) -> list[str]:
         """Return a message about lines that were not waited for: which they are, and how to see them."""
-        if not self.given_up:
+        given_up = {**self.merge.failed, **self.given_up}
+        if not given_up:
             return []
-        names, times = folded_names(sorted(self.given_up)), [time_ for time_ in self.given_up.values() if time_]
+        names, times = folded_names(sorted(given_up)), [time_ for time_ in given_up.values() if time_]
         since = f" since {clock_time(min(times))}" if times else ""
-        hosts = ",".join(sorted(self.given_up))
+        hosts = ",".join(sorted(given_up))
         shows = f"`clusterddp logs {self.run.id} --host {hosts}` asks for them again"
         return [f"lines of {names}{since} may be missing, for nobody has waited for them; {shows}"]
 

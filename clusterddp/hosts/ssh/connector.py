@@ -90,9 +90,12 @@ class Connector:
                 f"{few(folded_words(hosts), _MAX_HOSTS_IN_NOTICE)}: {text}" for text, hosts in self._notices.items()
             ]
 
-    def open(self, entry: HostEntry, command: str) -> BytePipe:
-        """Run ``command``, one string for the login shell, on a host; raises UsageError or HostError."""
-        return self._register(self._open(entry, command), entry.name)
+    def open(self, entry: HostEntry, command: str, *, asks: bool = True) -> BytePipe:
+        """Run ``command``, one string for the login shell, on a host; raises UsageError or HostError.
+
+        ``asks``: the user may be prompted.
+        """
+        return self._register(self._open(entry, command, asks=asks), entry.name)
 
     def over(self, connection: fabric.Connection, command: str) -> BytePipe:
         """Run ``command``, one string for the login shell, over the caller's connection, which stays open.
@@ -136,7 +139,7 @@ class Connector:
         pipe.close()
         raise UnreachableError(name, "the command is ending")
 
-    def _open(self, entry: HostEntry, command: str) -> BytePipe:
+    def _open(self, entry: HostEntry, command: str, *, asks: bool) -> BytePipe:
         if entry.connection == "local":
             _log.debug("%s: a child process on this machine", entry.name)
             return ChildPipe(["/bin/sh", "-c", command])
@@ -151,10 +154,9 @@ class Connector:
         import_invoke_later()
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
+        credentials = self._credentials if asks else replace(self._credentials, ask=None)
         return _retry_dropped(
-            lambda: fabric_pipe.start(
-                self._connect(target, self._credentials), command, target.name, self._timeouts.channel
-            )
+            lambda: fabric_pipe.start(self._connect(target, credentials), command, target.name, self._timeouts.channel)
         )
 
     def _over_kept(self, entry: HostEntry, command: str) -> BytePipe | None:

@@ -142,7 +142,10 @@ class Helper:
             return
         try:
             self.calls[ident] = self._fork(ident, operations.find(name), frame.header)
-        except Exception as error:  # noqa: BLE001 - no process or descriptor left: the other operations go on
+        except OSError as error:  # no process or descriptor left, not even one to import what tells more
+            message = "cannot start %s: %s" % (name, error)
+            self._reply({"id": ident, "kind": "error", "message": message, "repeatable": True})
+        except Exception as error:  # noqa: BLE001 - the other operations go on
             self._reply(dict(error_header(error), id=ident, message="cannot start %s: %s" % (name, error)))
 
     def _fork(self, ident: int, operation: Any, header: Header) -> HelperCall:
@@ -222,7 +225,7 @@ class Helper:
             if status and not call.cancelled:
                 code = exit_code(status)
                 message = "the operation ended with status %d" % code
-                answer = encode({"id": call.ident, "kind": "error", "message": message, "killed": code > 128})
+                answer = encode({"id": call.ident, "kind": "error", "message": message, "repeatable": code > 128})
                 self.data.append(answer)
                 self.waiting += len(answer)
 
@@ -288,6 +291,8 @@ def run_child(operation: Any, request: Request, state: str, lifeline: int) -> No
     except Refused as error:
         request.fail(error.message, error.remedy)
         status = 0
+    except KeyboardInterrupt:  # killed from outside: the helper answers
+        status = 130
     except BaseException as error:  # noqa: BLE001 - the operator must hear of any failure
         request.fail_unforeseen(error)
         status = 0

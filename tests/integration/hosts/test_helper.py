@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -187,6 +188,21 @@ class TestRequests:
     def test_one_that_is_killed_is_answered_for(self, host: Host) -> None:
         with pytest.raises(UnreachableError, match="here: the operation ended with status 137"):
             host.call("die", timeout=20)
+
+    def test_one_that_is_interrupted_from_outside_is_answered_for_as_if_it_were_killed(self, host: Host) -> None:
+        stream = host.stream("hold")
+        os.kill(next(stream).header["pid"], signal.SIGINT)
+        with pytest.raises(UnreachableError, match="here: the operation ended with status 130"):
+            next(stream)
+
+    def test_one_that_finds_no_room_for_another_process_may_be_repeated(self, own: Host) -> None:
+        limits = resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE)
+        opened = len(list(Path(f"/proc/{own.hello.pid}/fd").iterdir()))
+        resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE, (opened, limits[1]))
+        with pytest.raises(UnreachableError, match=r"here: cannot start echo: .*Too many open files"):
+            own.call("echo", timeout=20)
+        resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE, limits)
+        assert own.call("echo", {"text": "x"}, timeout=20)["args"]["text"] == "x"
 
     def test_an_unknown_operation_is_named(self, host: Host) -> None:
         with pytest.raises(HelperError, match="here: no such operation: nonsense"):

@@ -6,12 +6,17 @@ import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
 from clusterddp.hosts import connections
 from clusterddp.hosts.connections import Connections
 from clusterddp.inventory import HostEntry
 
 if TYPE_CHECKING:
-    import pytest
+    from clusterddp.hosts.via_job_step import Opener
+
+GPU00 = HostEntry(name="gpu00", address="gpu00")
 
 
 def test_hosts_that_come_during_the_end_do_not_disturb_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +38,52 @@ def test_hosts_that_come_during_the_end_do_not_disturb_it(monkeypatch: pytest.Mo
         opened.open(HostEntry(name=name, address=name))
     opened.close()
     assert ended == ["gpu00", "gpu01", "all"]  # the connector ends what comes late
+
+
+class Doors:
+    """Takes the place of ``Host`` and of the connector: each login is answered by the next error, or lets in."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: ClusterddpError | None) -> None:
+        self.answers, self.asked = list(answers), []  # type: ignore[var-annotated]
+        monkeypatch.setattr(connections, "Host", SimpleNamespace(open=self.open_host))
+        self.connections = Connections(SimpleNamespace(open=self.log_in), print)  # type: ignore[arg-type]
+
+    def open_host(self, entry: HostEntry, opener: Opener) -> Any:
+        opener.open(entry, "")
+        return SimpleNamespace(name=entry.name, noise="", unwritable=None, lost=True)
+
+    def log_in(self, _entry: HostEntry, _command: str, *, asks: bool = True) -> None:
+        self.asked.append(asks)
+        if error := self.answers.pop(0):
+            raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AuthenticationError("gpu00", "refused your key", remedy="unlock it"), HelperError("gpu00", "it did not start")],
+)
+def test_a_host_that_has_let_us_in_and_refuses_for_a_while_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, error: ClusterddpError
+) -> None:
+    doors = Doors(monkeypatch, error, None, error, error, None)
+    with pytest.raises(type(error)):
+        doors.connections.open(GPU00)
+    doors.connections.open(GPU00)
+    for _ in range(2):
+        with pytest.raises(UnreachableError) as caught:
+            doors.connections.open(GPU00)
+        assert (caught.value.message, caught.value.remedy) == (error.message, error.remedy)
+    doors.connections.open(GPU00)
+    assert doors.asked == [True, True, False, False, False]  # nobody is asked in the middle of work
+
+
+def test_another_host_key_is_no_loss_and_another_way_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = Doors(monkeypatch, None, HostKeyError("gpu00", "has changed"), None, AuthenticationError("gpu00", "no"))
+    doors.connections.open(GPU00)
+    with pytest.raises(HostKeyError):
+        doors.connections.open(GPU00)
+    by: Any = SimpleNamespace(open=doors.log_in)
+    doors.connections.open(GPU00, by, way="7")
+    with pytest.raises(AuthenticationError):
+        doors.connections.open(GPU00, by, way="7")
+    assert doors.asked == [True, False, True, True]

@@ -47,10 +47,10 @@ def test_the_project_is_scanned_and_a_host_tells_its_facts_before_another_one_is
     before = Ended(("quick", "facts"), (THIS_MACHINE, "scan of the project"))
 
     class Slow(Connector):
-        def open(self, entry: HostEntry, command: str) -> BytePipe:
+        def open(self, entry: HostEntry, command: str, *, asks: bool = True) -> BytePipe:
             if entry.name == "slow":
                 assert before.all.wait(60)
-            return super().open(entry, command)
+            return super().open(entry, command, asks=asks)
 
     state = str(tmp_path / "state")
     entries = [HostEntry(name=name, address=name, connection="local", state=state) for name in ("slow", "quick")]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clusterddp.errors import UnreachableError
+from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.logs import merge as merging
-from clusterddp.logs.checked_frames import End, WorkersExited, WorkersStarted
+from clusterddp.logs.checked_frames import CaughtUp, End, WorkersExited, WorkersStarted
 from clusterddp.logs.merge import Merge, StreamBroken, StreamEnded
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import VerdictRecord
@@ -198,6 +198,21 @@ def test_it_is_said_which_lines_may_be_missing_and_how_to_see_them(open_for_good
     (line,) = given_up(Followed(view_of(nodes(0), heard=("gpu00",))), open_for_good).missing_lines_notice()
     assert line.startswith("lines of gpu01, gpu02 since ")
     assert "`clusterddp logs r1 --host gpu01,gpu02`" in line
+
+
+def test_lines_of_a_host_whose_stream_broke_for_good_may_be_missing_too() -> None:
+    def stream(host: str, _: Position) -> Iterator[LogFrame]:
+        if host == HOSTS[1]:
+            yield CaughtUp(offsets={})
+        if host != HOSTS[0]:
+            raise HelperError(host, "the run's logs are gone")
+        yield END
+
+    with Merge(HOSTS, stream) as merge:
+        assert list(merge)
+    (line,) = watching(Followed(view_of(nodes(0))), merge).missing_lines_notice()
+    assert line.startswith("lines of gpu01, gpu02 since ")
+    assert merge.failed["gpu02"] is None  # nothing came from it
 
 
 def test_nothing_is_said_where_no_host_was_given_up(open_for_good: threading.Event) -> None:
