@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         NoPythonError,
         PlanError,
         RunError,
+        RunRemovedError,
         ScriptError,
         SyncError,
         UnreachableError,
@@ -117,6 +118,7 @@ __all__ = [
     "RunKeywords",
     "RunOptions",
     "RunRecord",
+    "RunRemovedError",
     "RunView",
     "ScriptError",
     "Selection",
@@ -147,7 +149,7 @@ _NAMES = {
     "clusterddp.environments.removal": "EnvironmentFound",
     "clusterddp.errors": (
         "AuthenticationError ClusterddpError DiscoverError HelperError HostError HostKeyError HostsError InventoryError"
-        " LockError NoPythonError PlanError RunError ScriptError SyncError UnreachableError UsageError"
+        " LockError NoPythonError PlanError RunError RunRemovedError ScriptError SyncError UnreachableError UsageError"
     ),
     "clusterddp.hosts.client": "Host",
     "clusterddp.hosts.fanout": "Outcome",

@@ -127,5 +127,9 @@ class RunError(ClusterddpError):
     """A run cannot be found, or is in the wrong state for this."""
 
 
+class RunRemovedError(RunError):
+    """A run's hosts answer, and none of them knows it any more."""
+
+
 class DiscoverError(ClusterddpError):
     """Machines did not find each other on their network segment."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.holdings import EverythingRemoved, Holdings
     from clusterddp.runs.named_workdirs import WorkdirBeside
     from clusterddp.runs.proof import Proof
+    from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import Site
     from clusterddp.runs.view.run_view import RunView
 
@@ -38,7 +39,7 @@ def down(
     hosts = _hosts_with_files(site)
     ours = find_runs.owner(site.project)
     runs = [view for view in unended_runs(site) if ours.shares_project(view)] if views is None else views
-    proofs = {view.run: find_runs.attach(site, view).stop(grace=grace, reason="by `down`") for view in runs}
+    proofs = {view.run: _stop(find_runs.attach(site, view), grace) for view in runs}
     folders_removed = named_workdirs.remove(hosts, site.project.workdir, workdirs, list(proofs))
     removed = removal.remove(hosts, environments)
     cleaned = [
@@ -55,6 +56,13 @@ def down(
         site.connections.close_hosts()
     _stop_keeping(site)
     return proofs, cleaned
+
+
+def _stop(run: Run, grace: float) -> list[Proof]:
+    """Stop a run, and save its verdict in the project: its hosts may know it no more when others ask for it."""
+    proofs = run.stop(grace=grace, reason="by `down`")
+    run.stopped(proofs)
+    return proofs
 
 
 def _stop_keeping(site: Site) -> None:

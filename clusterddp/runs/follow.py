@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import ClusterddpError
+from clusterddp.errors import ClusterddpError, RunRemovedError
 from clusterddp.logs.merge import Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import EndDetector, clock_time, query_view
@@ -158,10 +158,17 @@ class Follower:
             time.sleep(POLL_INTERVAL)
 
     def _query_view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
-        """Return the run as the hosts report it; with ``patient``, None instead of an error if none answers."""
+        """Return the run as the hosts report it; with ``patient``, None instead of an error if none answers.
+
+        Raises RunRemovedError if all hosts answer, and none knows the run.
+        """
         try:
             return query_view(self.run, hosts, self._silent)
-        except ClusterddpError:
+        except ClusterddpError as error:
             if not patient:
                 raise
-            return None
+            if not isinstance(error, RunRemovedError) or self._silent:
+                return None
+            if hosts is None:
+                raise
+            return self._query_view(None, patient=patient)

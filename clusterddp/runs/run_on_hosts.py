@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from clusterddp.errors import ClusterddpError, RunError
+from clusterddp.errors import ClusterddpError, RunError, RunRemovedError
 from clusterddp.hosts.fanout import values
 from clusterddp.inventory.patterns import select
 from clusterddp.remote.shared.names.host_names import folded_names
@@ -200,7 +200,7 @@ class RunOnHosts:
                 take.
 
         Raises:
-            RunError: No host that answers knows the run.
+            RunError: No host that answers knows the run; RunRemovedError if all answer.
             HostError, HostsError: None of its hosts answers.
         """
         from clusterddp.runs import local_cache  # noqa: PLC0415 - only what asks for runs
@@ -208,9 +208,12 @@ class RunOnHosts:
 
         wanted, names = Wanted(brief=brief), hosts or self.hosts
         reports, silent = gather(self.cluster, self.id, names, wanted, quiet=quiet, patience=patience)
-        for view in run_views(reports, silent, local_cache.finished_runs(self.cluster.project, self.id)):
+        kept = local_cache.finished_runs(self.cluster.project, self.id)
+        for view in run_views(reports, silent, kept, wanted=self.id):
             if view.run == self.id:
                 return view
+        if not silent:
+            raise RunRemovedError(f"run {self.id} was removed from its hosts")
         raise RunError(f"run {self.id} is on no host that answers")
 
     def detailed(self, brief: RunView) -> RunView:

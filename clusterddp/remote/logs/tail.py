@@ -43,9 +43,12 @@ def tail(request: Request) -> Dict[str, Any]:
     asked = request.read_args(TailRequest)
     if not os.path.isdir(asked.spool):
         raise Refused("the run's logs are gone: no %s" % asked.spool)
-    reader = LogTail(request, asked)
-    request.send(b"", hello=True, **reader.hello())
-    return reader.run()
+    try:
+        reader = LogTail(request, asked)
+        request.send(b"", hello=True, **reader.hello())
+        return reader.run()
+    except FileNotFoundError as error:  # removed in the meantime
+        raise Refused("the run's logs are gone: no %s" % os.fsdecode(error.filename)) from error
 
 
 class LogTail:

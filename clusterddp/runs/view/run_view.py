@@ -316,11 +316,13 @@ def run_views(
     unreachable: Sequence[str] = (),
     kept: Mapping[str, tuple[RunRecord, VerdictRecord]] | None = None,
     started: Iterable[RunRecord] = (),
+    wanted: str = "",
 ) -> list[RunView]:
     """Build a view of every run, oldest first, from what hosts and the workload manager report.
 
     ``unreachable``: hosts of the inventory that did not answer. ``kept``: the project's saved records and verdicts, by
-    run id. ``started``: its records of started runs; if none of a run's hosts answers, its end is unknown.
+    run id; that of the run ``wanted`` counts even if its hosts answer, and know it no more. ``started``: its records of
+    started runs; if none of a run's hosts answers, its end is unknown.
     """
     by_run: dict[str, list[NodeReport | JobReport]] = {}
     for report in reports:
@@ -329,10 +331,9 @@ def run_views(
     views = [_view(run, own, unreachable, saved[run][1] if run in saved else None) for run, own in by_run.items()]
     for run, (record, copy) in saved.items():
         hosts = tuple(name for name in record.hosts if name in unreachable)
-        if run not in by_run and hosts:
+        if run not in by_run and (hosts or run == wanted):
             views.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), local_record=record))
-    unreported = [record for record in started if record.run not in {*by_run, *saved}]
-    lost = [record for record in unreported if set(record.hosts) <= set(unreachable)]
+    lost = [one for one in started if one.run not in {*by_run, *saved} and {*unreachable}.issuperset(one.hosts)]
     views += [RunView(run=record.run, nodes=(), silent=record.hosts, local_record=record) for record in lost]
     return sorted(views, key=lambda view: view.record.started or _NO_START_TIME)
 

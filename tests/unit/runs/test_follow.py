@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import HostsError, UnreachableError
+from clusterddp.errors import HostsError, RunRemovedError, UnreachableError
 from clusterddp.logs import merge as merging
 from clusterddp.logs.checked_frames import End, FilePart, Lines, LogFrame
 from clusterddp.logs.fold import Fold
@@ -264,3 +264,17 @@ def test_it_is_said_once_that_no_host_can_be_heard() -> None:
     assert [event for event, _ in told] == ["unheard"]
     assert "no host of the run answers" in told[0][1]
     assert "`clusterddp status r1`" in told[0][1]
+
+
+def test_a_run_that_was_removed_from_all_its_hosts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL_INTERVAL", 60.0)
+    streams: dict[str, list[Stream]] = {"gpu00": [[END]], "gpu01": [[END]]}
+    with pytest.raises(RunRemovedError, match="was removed"):
+        followed(Scripted(streams, [RunRemovedError("run r1 was removed from its hosts")]))
+
+
+def test_a_run_that_only_one_host_has_removed_is_asked_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL_INTERVAL", 60.0)
+    streams: dict[str, list[Stream]] = {"gpu00": [[END]], "gpu01": [[END]]}
+    verdict, _ = followed(Scripted(streams, [RunRemovedError("gone"), succeeded(0, 1)]))
+    assert (verdict.state, verdict.exit_code) == ("succeeded", 0)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from clusterddp.remote.logs.output_files import LogFiles
+from clusterddp.remote.logs.tail import tail
 from clusterddp.remote.shared.wire.frames import MAX_BODY
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import SECOND, Tail, Writer, caught_up, read, times
+
+if TYPE_CHECKING:
+    from clusterddp.remote.helper.request import Request
 
 
 def test_a_plain_read_gives_every_byte_with_its_place_and_rank(writer: Writer) -> None:
@@ -48,6 +53,21 @@ def test_an_unfinished_line_stays_back_however_long_and_the_redraws_before_it_do
     assert found.result["offsets"] == {"0.0.out": len(begun)}
     writer.say("0.0.out", b"y\n")
     assert read(writer, timed=timed, offsets=found.result["offsets"]).text() == b"x" * 200_000 + b"y\n"
+
+
+def test_logs_that_are_removed_while_they_are_read_are_gone(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.say("0.0.out", b"one\n")
+    wanted = LogFiles.wanted
+
+    def removed(files: LogFiles) -> object:
+        found = wanted(files)
+        for path in (writer.folder / "logs").iterdir():
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(LogFiles, "wanted", removed)
+    with pytest.raises(Refused, match="the run's logs are gone: no /"):
+        tail(cast("Request", Tail(writer)))
 
 
 def keep_alive(writer: Writer) -> None:
