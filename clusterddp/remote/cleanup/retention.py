@@ -12,7 +12,7 @@ from typing import Container, Set
 
 from ..processes.ownership import NodeProcesses
 from ..shared.run.run_state import RunState
-from ..spool.layout import Spool, all_spools
+from ..spool.layout import Spool, all_spools, is_starting
 from ..system import procfs
 from ..system.bootstrap import Refused, private_folder
 from ..system.disk_space import disk_usage
@@ -82,8 +82,8 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
 
 
 def live_runs(state: str) -> Set[str]:
-    """The runs that have a live supervisor on any host that shares this state folder."""
-    return {spool.run for spool in all_spools(state) if spool.alive()}
+    """The runs that have a live supervisor, or are being started, on any host that shares this state folder."""
+    return {spool.run for spool in all_spools(state) if spool.alive() or is_starting(spool)}
 
 
 def ended_at(spool: Spool) -> float:

@@ -12,9 +12,10 @@ from typing import Any, Dict, List
 from ..helper.request import Request
 from ..preload import server_folder
 from ..shared.cleanup.cleanup_records import CleanAnswer, CleanRequest, ForgetAnswer, ForgetRequest, UnusedWorkdir
+from ..shared.run.plan import PLAN
 from ..shared.schema.record import to_fields
 from ..shared.workdir.manifest import as_text, on_disk
-from ..spool.layout import Spool, all_spools
+from ..spool.layout import EXIT, Spool, all_spools
 from ..workdir.other_workdirs import SUPERVISOR_EXIT_LIMIT
 from ..workdir.stat_cache import STAT_CACHES, stat_caches
 from . import retention
@@ -109,5 +110,8 @@ def remove_leftovers(state: str) -> bool:
 
 
 def _is_of_project(spool: Spool, project: str) -> bool:
+    """Whether a spool is of that project, or of no project: an interrupted start left it before it had a plan."""
     plan = spool.readable_plan()
-    return plan is not None and plan.record.project == project
+    if plan is None:
+        return not any(os.path.exists(spool.path(name)) for name in (PLAN, "lock", EXIT))
+    return plan.record.project == project

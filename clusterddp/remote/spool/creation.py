@@ -1,6 +1,8 @@
 """Make a node's spool: its folders, our code, the start-up hook, and space for records written even on a full disk."""
 
+import contextlib
 import os
+import shutil
 import sys
 from typing import List
 
@@ -30,7 +32,8 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
     """Make the node's spool with its plan and the code that ``code`` has open; False if an earlier start made it.
 
     The spool gets its own name of the code's file, so the run keeps it whatever happens to its other names. Only the
-    plan is synced to disk: the run's other files are read by processes that end with the host.
+    plan is synced to disk: the run's other files are read by processes that end with the host. After an OSError, such
+    as a full disk, nothing of it is left.
     """
     attempt = os.path.dirname(spool.folder)
     run = os.path.dirname(attempt)
@@ -40,6 +43,19 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
         os.mkdir(spool.folder, 0o700)
     except FileExistsError:
         return False
+    try:
+        _fill(spool, plan, code)
+    except OSError:
+        shutil.rmtree(spool.folder, ignore_errors=True)
+        for folder in (attempt, run):
+            with contextlib.suppress(OSError):  # another node's spool is in it
+                os.rmdir(folder)
+        raise
+    return True
+
+
+def _fill(spool: Spool, plan: NodePlan, code: int) -> None:
+    """Make what the spool holds; the plan comes last."""
     for name in FOLDERS:
         os.mkdir(spool.path(name), 0o700)
     if plan.host_settings.comm_trace and not plan.settings.no_comm_trace:
@@ -56,7 +72,6 @@ def create_spool(spool: Spool, plan: NodePlan, code: int) -> bool:
     for name in RECORDS:
         disk_space.reserve_record(spool.path(name), RECORD_BYTES)
     spool.write_plan(plan)
-    return True
 
 
 def write_hook(code: int, folder: str) -> None:

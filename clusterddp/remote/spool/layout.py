@@ -374,7 +374,7 @@ def node_state(spool: Spool, exit_record: Optional[ExitRecord], events: Sequence
         return RunState.QUEUED  # between two attempts, or a spare
     if not alive:
         record = spool.recorded_supervisor()
-        return RunState.LOST if record or _is_stale(spool) else RunState.STARTING
+        return RunState.LOST if record or is_stale(spool) else RunState.STARTING
     started = any(event.kind == WORKER_STARTED for event in events)
     return RunState.RUNNING if started else RunState.STARTING
 
@@ -385,6 +385,14 @@ def rebooted(spool: Spool) -> bool:
     return record is not None and record.boot != procfs.boot_identity()
 
 
-def _is_stale(spool: Spool) -> bool:
+def is_starting(spool: Spool) -> bool:
+    """Whether a start may still be making a spool."""
+    try:
+        return not (is_stale(spool) or spool.recorded_supervisor() or spool.exit_record())
+    except FileNotFoundError:  # another connection has just removed it
+        return False
+
+
+def is_stale(spool: Spool) -> bool:
     """Whether a spool is older than a minute: without a supervisor it is then an interrupted start."""
     return time.time() - os.stat(spool.folder).st_mtime > 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.spool.layout import Spool, all_spools
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import Holdings
+from tests.unit.plan_made import PLAN, made_spool
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +60,35 @@ def test_what_another_node_has_just_removed_from_a_shared_folder_is_no_error(
     assert uninstall.unclaimed_workdirs(str(state)) == []
     assert retention.ended_at(Spool(gone)) == pytest.approx(time.time(), abs=60)
     assert uninstall.remove_leftovers(str(state))
+
+
+def purge(state: Path, host: str, project: str = "p1") -> CleanAnswer:
+    asked = {"state": str(state), "hosts": [host], "project": project, "purge": True}
+    return read_record(CleanAnswer, clean(Request(0, asked, -1, -1)), "answer")
+
+
+def age(folder: str | Path) -> None:
+    """Make a folder two minutes older."""
+    os.utime(folder, (time.time() - 120,) * 2)
+
+
+def test_a_run_that_is_being_started_is_not_purged(tmp_path: Path) -> None:
+    """A start has made its spool, and forks the supervisor next."""
+    plan = PLAN._replace(record=PLAN.record._replace(project="p1"))
+    spool = Spool.of(str(tmp_path), plan.run, plan.attempt, plan.node)
+    assert made_spool(spool, plan)
+    assert (purge(tmp_path, spool.host).spools, spool.readable_plan()) == (0, plan)
+    age(spool.folder)  # the start was interrupted
+    assert purge(tmp_path, spool.host, "other").spools == 0
+    assert purge(tmp_path, spool.host).spools == 1
+
+
+def test_what_an_interrupted_start_left_before_it_had_a_plan_is_purged(tmp_path: Path) -> None:
+    spool = tmp_path / "runs" / "abcdefghij" / "1" / "0-gpu00"
+    (spool / "logs").mkdir(parents=True)
+    (spool / "exit.json.room").write_bytes(b" " * 100)
+    assert purge(tmp_path, "gpu00").spools == 0  # perhaps it is just being made
+    age(spool)
+    assert purge(tmp_path, "gpu01").spools == 0
+    assert purge(tmp_path, "gpu00").spools == 1
+    assert not spool.exists()
