@@ -23,6 +23,7 @@ from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.run.stop_records import CLEANUP_REASON, PROOF_TIMEOUT, StopAnswer, StopRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields, to_plain
 from clusterddp.remote.shared.supervisor.start_records import (
+    START_TIMEOUT,
     CommitRequest,
     CommittedNode,
     StartedNode,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.run_view import Reports
     from clusterddp.sync.transfer.collect import Origin
 
-START_TIMEOUT = 180.0  # seconds; a setup line on a cold file system may take most of it
 NAME = "ssh"
 _MAX_REASON = 300  # characters shown of the reason for a plain start
 

@@ -24,7 +24,8 @@ class Inbox:
         self.spool, self.leased = spool, leased
         self.stop: Optional[EndOrder] = None  # the order to stop
         self.ready = ready  # the commit record; None while not all nodes are ready
-        self.lease = 0.0  # boot clock time when a renewal of the attached operator was first seen; 0: never
+        # boot clock time when a renewal of the attached operator, or its commit, was first seen; 0: never
+        self.lease = 0.0
         self._token: Optional[str] = None  # which that renewal wrote
 
     def readers(self, changed: Callable[[], object]) -> Dict[str, Callable[[], None]]:
@@ -50,7 +51,10 @@ class Inbox:
         self.stop = EndOrder(order.reason, order.grace, ours=False) if order else None
 
     def _read_ready(self) -> None:
-        self.ready = self.ready or self.spool.committed()
+        ready = self.ready or self.spool.committed()
+        if self.leased and ready and not self.ready:
+            self.lease = boot_clock()
+        self.ready = ready
 
     def _read_lease(self) -> None:
         token = self.spool.lease() if self.leased else None

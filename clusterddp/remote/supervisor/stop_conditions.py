@@ -11,13 +11,13 @@ from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import AGENT_DELAY, FOREVER, Participants
 from ..shared.run.plan import NodePlan
+from ..shared.supervisor.start_records import COMMIT_TIMEOUT
 from ..shared.verdict.failures import BY_ANOTHER_COMMAND, LEASE, STALLED, TIME_LIMIT, ended_by_manager
 from ..spool.attention import is_attended
 from ..system.clock import boot_clock
 from .children import Children
 from .fence_pipe import FencePipe, Lease
 
-COMMIT_TIMEOUT = 60.0  # seconds within which the operator must say that all nodes are ready
 AGENT_GRACE = 10.0  # seconds for the agent
 END_TIMEOUT = 120.0  # seconds beyond its grace that a node may take to end what it was ordered to end
 FENCE_MARGIN = 0.25  # seconds by which the supervisor itself acts before its fence, if it can
@@ -121,7 +121,7 @@ class StopConditions:
 
     def _lease_expired(self) -> Optional[EndOrder]:
         lease = self.plan.settings.lease
-        if lease and self.control.leading and self.membership.operator_age > lease:
+        if lease and self.ready and self.control.leading and self.membership.operator_age > lease:
             return EndOrder(LEASE, AGENT_GRACE, ours=False)
         return None
 

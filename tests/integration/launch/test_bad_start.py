@@ -43,7 +43,7 @@ client.PING_AFTER, client.SILENCE_TIMEOUT = 1.0, 4.0
 zipapp.REMOTE = Path(sys.argv.pop(1))
 main()
 """
-COMMIT_LIMIT, SHORT_LIMIT = "COMMIT_TIMEOUT = 60.0", "COMMIT_TIMEOUT = 8.0"
+COMMIT_LIMIT, SHORT_LIMIT = "COMMIT_TIMEOUT = START_TIMEOUT + 30.0", "COMMIT_TIMEOUT = 8.0"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The remote code with a short limit for the commit."""
     copy = tmp_path_factory.mktemp("code") / "remote"
     shutil.copytree(Path(clusterddp.__file__).parent / "remote", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    orders = copy / "supervisor" / "stop_conditions.py"
+    orders = copy / "shared" / "supervisor" / "start_records.py"
     text = orders.read_text()
     assert COMMIT_LIMIT in text
     orders.write_text(text.replace(COMMIT_LIMIT, SHORT_LIMIT))

@@ -101,7 +101,7 @@ class TestStart:
                 start(host, {**plan, "attempt": attempt})
 
     def test_a_start_that_is_never_committed_ends_by_itself(self, folder: Path) -> None:
-        hasty = with_constant("supervisor/stop_conditions", "COMMIT_TIMEOUT = 60.0", "COMMIT_TIMEOUT = 0.5")
+        hasty = with_constant("shared/supervisor/start_records", "START_TIMEOUT + 30.0", "0.5")
         with Host.open(entry(folder / "state"), Shell("/bin/sh"), hasty) as host:
             left = start(host, agent_plan(host, folder, WAITS))
             record = left.ended()

@@ -10,6 +10,12 @@ from ..run.spool_records import ExitRecord, Ready, read_ready
 from ..schema.fields import Fields
 from ..schema.record import by_key, field, maybe, nested, record
 
+# Seconds for one node's start; a setup line on a cold file system may take most of it.
+START_TIMEOUT = 180.0
+# Seconds within which the operator must say that all nodes are ready, which a node counts from its own start: more than
+# the slowest may take. A supervisor that waits in vain for a lost operator has no agent: it takes no GPU.
+COMMIT_TIMEOUT = START_TIMEOUT + 30.0
+
 
 def plan_in(fields: Fields, name: str) -> NodePlan:
     """The reader of a field that holds a node's plan."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.spool.layout import LEASE, Spool
 from clusterddp.remote.supervisor import inbox
 from clusterddp.remote.supervisor.inbox import Inbox
@@ -49,3 +50,18 @@ def test_a_run_that_outlives_its_terminal_reads_no_lease(spool: Spool) -> None:
     spool.renew_lease()
     box.readers(lambda: None)["lease file"]()
     assert box.lease == 0.0
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_the_operators_word_that_all_are_ready_renews_the_lease_once(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, *, leased: bool
+) -> None:
+    monkeypatch.setattr(inbox, "boot_clock", iter([100.0, 130.0]).__next__)
+    box = Inbox(spool, leased=leased)
+    read = box.readers(lambda: None)["readiness"]
+    read()
+    assert box.lease == 0.0
+    spool.write_committed(Ready())
+    read()
+    read()
+    assert (box.ready, box.lease) == (Ready(), 100.0 if leased else 0.0)

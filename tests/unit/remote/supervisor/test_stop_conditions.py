@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from clusterddp.remote.control.membership import TCP_ONLY_MARGIN
 from clusterddp.remote.control.messages import NodeState, NodeStatus, TakingPart
 from clusterddp.remote.rendezvous.participants import AGENT_DELAY, Participants
-from clusterddp.remote.shared.verdict.failures import TIME_LIMIT
+from clusterddp.remote.shared.supervisor.start_records import START_TIMEOUT
+from clusterddp.remote.shared.verdict.failures import LEASE, TIME_LIMIT
 from clusterddp.remote.spool.attention import attention
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor.fence_pipe import Lease
@@ -157,3 +158,28 @@ def test_the_time_limit_waits_until_nobody_is_attached_to_a_rank(tmp_path: Path)
     order = over()
     assert order
     assert order.reason == TIME_LIMIT
+
+
+def test_a_node_waits_for_the_slowest_start_and_then_some_for_the_operators_word() -> None:
+    made = conditions(None)
+    made.started_at -= START_TIMEOUT + 10  # another node took all the time that the operator gives it
+    assert made.ending_run["commit"]() is None
+    made.started_at -= 30
+    order = made.ending_run["commit"]()
+    assert order
+    assert order.reason == "the operator was lost before every node had started"
+    made.ready = True
+    assert made.ending_run["commit"]() is None
+
+
+def test_a_lease_lapses_only_when_all_nodes_were_ready() -> None:
+    """A start may take longer than the lease lasts; its operator renews it from the commit on."""
+    made = conditions(None)
+    made.plan = changed(made.plan, lease=60.0)
+    made.control = cast("Any", SimpleNamespace(leading=True))
+    made.membership = cast("Any", SimpleNamespace(operator_age=61.0))
+    assert made.ending_run["lease"]() is None
+    made.ready = True
+    order = made.ending_run["lease"]()
+    assert order
+    assert order.reason == LEASE
