@@ -7,7 +7,7 @@ All agents are clients of one store; this module defines how they use it. Keys, 
     R/came/I     the I-th node that joined, from 1: JSON [node, address, port, epoch]
     R/world      the decision: JSON {nodes, address, port, epoch}, or {error}, or {over}; made once
     R/ready      how many nodes of the world have read the decision
-    R/go         set when all of them have
+    R/go         "go" once all of them have, or "left" once one has left the round before; set once, obeyed by all
 
 Run control, not this module, decides which nodes may take part (rendezvous/participants.py), with an epoch that grows
 with each change. The first node that joins decides the round, by the newest epoch that any node has brought. A node
@@ -219,10 +219,8 @@ class Rounds:
         The result is empty if this node knows only an older epoch than the decision's: in that epoch a node that has
         just joined would look excluded.
         """
-        participants = self.participants
-        return (
-            set() if participants.epoch < world.epoch else {node for node in world.nodes if participants.excludes(node)}
-        )
+        known = self.participants
+        return set() if known.epoch < world.epoch else {node for node in world.nodes if known.excludes(node)}
 
     def raise_round(self, number: int) -> int:
         """Open the round after ``number`` unless another node has; return the newest round's number."""
@@ -255,20 +253,22 @@ class Rounds:
         return World(tuple(decided["nodes"]), decided["address"], decided["port"], decided["epoch"])
 
     def all_ready(self, number: int, world: World, deadline: float) -> bool:
-        """Wait until each node of the world has read the decision; return False if one is lost or a new round opens.
+        """Wait until each node of the world has read the decision; return whether the round begins, the same on all.
 
-        Raises NoRound if not all nodes have read it by the deadline.
+        It does not if a node is lost or a new round opens before. Raises NoRound after the deadline.
         """
         go = "%d/go" % number
-        if self.store.add("%d/ready" % number, 1) == len(world.nodes):
-            self.store.set(go, "")
+        last = self.store.add("%d/ready" % number, 1) == len(world.nodes)
         while not self.store.check([go]):
-            if self.newest_round() > number or self.excluded_nodes(world):
-                return False
-            if self.now() > deadline:
-                raise NoRound("round %d was decided, but not all of its nodes came back to it" % number)
+            leaves = self.newest_round() > number or bool(self.excluded_nodes(world))
+            late = not (leaves or last) and self.now() > deadline
+            if leaves or late or last:
+                begins = self.store.compare_set(go, "", "left" if leaves or late else "go") == b"go"
+                if late and not begins:
+                    raise NoRound("round %d was decided, but not all of its nodes came back to it" % number)
+                return begins
             self.sleep(self.job.poll)
-        return not self.excluded_nodes(world)
+        return self.store.get(go) == b"go"  # a node that left now would keep the others waiting for its ranks
 
     def names_of(self, nodes: Iterable[int]) -> str:
         """Return the names of the nodes' hosts, separated by commas."""

@@ -313,7 +313,7 @@ def test_a_first_node_that_stands_still_is_not_waited_for(cluster: Cluster, reco
     if record:
         until(lambda: nodes[1].store.check(["1/world"]))
         if nodes[0].store.add("1/ready", 1) == len(nodes):
-            nodes[0].store.set("1/go", "")
+            nodes[0].store.set("1/go", "go")
         assert [future.result(PATIENCE).nodes for future in others] == [(0, 1, 2), (0, 1, 2)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import threading
 from dataclasses import dataclass, field
@@ -331,6 +332,47 @@ def test_of_many_nodes_that_join_none_writes_twice_and_none_reads_the_others_one
     scene = Scene(0, MANY, store)
     scene.run(5.0)
     assert {agent.works[1].nodes for agent in scene.agents if agent.works} == {tuple(range(MANY))}
-    assert store.swaps == MANY + 1  # each opens the first round, and one decides it
+    assert store.swaps == MANY + 2  # each opens the first round, one decides it, and one lets it begin
     assert store.records <= 2 * MANY  # nobody reads one again at each poll
     scene.close()
+
+
+FIRST, SLOW = 0, 1
+
+
+def ready(store: Memory, node: int, *, deadline: float = 1.0, meanwhile: Callable[[], None] = lambda: None) -> bool:
+    """Whether round 0 begins for a node of two; ``meanwhile`` comes while it waits for the other."""
+    clock = itertools.count()
+    rounds = Rounds(
+        store,
+        RoundSpec(node, ("gpu00", "gpu01"), LEAST, COUNT, join_timeout=JOIN_TIMEOUT),
+        lambda: ("10.0.0.1", 29400),
+        tell=lambda _: None,
+        now=lambda: next(clock),
+        sleep=lambda _: meanwhile(),
+    )
+    store.compare_set("round", "", "0")
+    return rounds.all_ready(0, World((FIRST, SLOW), "10.0.0.1", 29400), deadline)
+
+
+def test_nobody_begins_a_round_that_another_node_has_left() -> None:
+    store = Memory()
+    assert not ready(store, FIRST, meanwhile=lambda: store.set("round", "1"))
+    assert not ready(store, SLOW)
+
+
+def test_nobody_begins_a_round_for_which_another_node_has_waited_in_vain() -> None:
+    store = Memory()
+    with pytest.raises(NoRound, match="not all of its nodes came back"):
+        ready(store, FIRST)
+    assert not ready(store, SLOW)
+
+
+def test_nobody_leaves_a_round_that_another_node_has_begun() -> None:
+    store = Memory()
+
+    def slow_begins() -> None:
+        assert ready(store, SLOW)
+        store.set("round", "1")
+
+    assert ready(store, FIRST, meanwhile=slow_begins)
