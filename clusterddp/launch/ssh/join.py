@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 
 _MAX_SECRETS = 10_000
+# What a run tells of its nodes is by their hosts' names, so no name may be in it twice.
+_LOST_STAYS_OUT = "one that was lost from it does not come back, but leaves its place to another host"
 
 
 def invitation(guide: Host, spool: str) -> Invitation:
@@ -87,12 +89,17 @@ def join_from_inventory(
 ) -> list[str]:
     """Let nodes of the inventory join a run: those named, or all that answer and are not in it; return them."""
     refuse_other_launchers(run.record)
+    known = {*run.spools}.union(*run.attempts.values())
     if names is None:
-        hosts = _open_free_nodes(site, run)
+        hosts = _open_free_nodes(site, known)
     else:
-        hosts = [site.host(name) for name in option_values.read("names", option_values.names, names)]
+        chosen = option_values.read("names", option_values.names, names)
+        again = folded_names([name for name in chosen if name in known])
+        if again:
+            raise RunError(f"{again} cannot join run {run.id} again; {_LOST_STAYS_OUT}")
+        hosts = [site.host(name) for name in chosen]
     if not hosts:
-        raise RunError(f"no host can join run {run.id}: all that answer are in it")
+        raise RunError(f"no host can join run {run.id}: all that answer are or were in it; {_LOST_STAYS_OUT}")
     guide, spool = next(((name, spool) for name, spool in run.spools.items() if spool), ("", ""))
     if not guide:
         raise RunError(f"no host of run {run.id} answers, and one of them lets the others in", remedy="ask again later")
@@ -101,9 +108,9 @@ def join_from_inventory(
     return list(join(site.host(guide), spool, hosts, site.project, site.notify, skip=skip))
 
 
-def _open_free_nodes(site: Site, run: Run) -> list[Host]:
-    """Return the nodes that answer and are not in the run; report those that do not answer."""
-    free = [entry for entry in site.inventory.nodes if entry.name not in run.spools]
+def _open_free_nodes(site: Site, known: set[str]) -> list[Host]:
+    """Return the nodes that answer and never were in the run; report those that do not answer."""
+    free = [entry for entry in site.inventory.nodes if entry.name not in known]
     outcomes = site.connections.open_all(free, site.progress, writes=True)
     for outcome in outcomes:
         if outcome.error:
@@ -166,7 +173,7 @@ def _try_join(
     record = plan.record
     if len(addresses) != len(plan.peers):
         raise _OthersJoinError(plan.run)
-    _check_room(plan, hosts)
+    _check_room(plan, invited.lost, hosts)
     facts, devices, network = _check_hosts(guide, hosts, record, notify, skip)
     _check_addresses(plan, network)
     workdirs = _sync_same_code(hosts, project, record)
@@ -201,8 +208,8 @@ def _check_hosts(
     return facts, devices, preflight.admit_network(all_hosts, outcomes, options, checks, notify, seen)
 
 
-def _check_room(plan: NodePlan, hosts: Sequence[Host]) -> None:
-    size = len(plan.peers)
+def _check_room(plan: NodePlan, lost: Sequence[str], hosts: Sequence[Host]) -> None:
+    size = sum(peer.host not in lost for peer in plan.peers)
     if not plan.settings.elastic:
         raise PlanError(f"run {plan.run} has a fixed size", remedy="start it with --nnodes MIN:MAX")
     if size + len(hosts) > plan.settings.max_nodes:

@@ -227,13 +227,14 @@ def invite(request: Request) -> Dict[str, Any]:
         raise Refused("run %s has ended" % spool.run)
     if _checksums(spool.code) != _checksums(io.BytesIO(own_code())):
         raise Refused("run %s was started by another version of clusterddp" % spool.run, "join it with that version")
-    ready, known = spool.committed() or Ready(), spool.peers()
+    plan, ready, known = spool.plan(), spool.committed() or Ready(), spool.peers()
     return to_fields(
         Invitation(
-            plan=spool.plan(),
+            plan=plan,
             key=spool.control_key().decode(),
             secrets=spool.secrets(),
             ready=ready._replace(peers=known.addresses) if known and known.addresses else ready,
+            lost=tuple(sorted({*plan.record.lost, *(known.excluded if known else ())})),
         )
     )
 

@@ -33,6 +33,11 @@ if world != "3":
     threading.Event().wait()
 """
 
+WAITS = f"""{WAIT}
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+wait_for(sys.argv[1])
+"""
+
 
 def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> None:
     user = User(tmp_path)
@@ -127,6 +132,31 @@ def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: Ma
         ("gpu02", 1),
         ("gpu01", 2),
     }
+
+
+def test_another_host_takes_the_place_of_one_that_was_rebooted(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(3, connect_timeout=2)
+    user = User(tmp_path)
+    lab.write_inventory(user.folder / "inventory.yaml")
+    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
+    user.write("train.py", WAITS)
+    two = ("--limit", "gpu00,gpu01")
+    with user.start("run", *two, "--nnodes", "1:2", "--max-restarts", "3", "train.py", "/tmp/go on") as live:
+        live.wait_for("rank 1 of 2")
+        lab.host("gpu01").power_off()
+        live.wait_for("rank 0 of 1")
+        lab.host("gpu01").boot()
+        refused = user.run("run", *two, "--join", live.run)
+        assert refused.code == 125
+        assert "all that answer are or were in it; one that was lost from it does not come back" in refused.notes[-1]
+        joined = user.run("run", "--join", live.run)
+        assert (joined.code, joined.notes[-1].split(";")[0]) == (0, f"gpu02 joins run {live.run}")
+        live.wait_for("rank 0 of 2", times=2)
+        for name in ("gpu00", "gpu02"):
+            lab.host(name).write("/tmp/go on", "")
+        done = live.end()
+    assert done.code == 0, done.err
+    assert [line.text for line in user.run("logs", "--host", "gpu02", done.run).workers] == ["rank 1 of 2"]
 
 
 def test_a_run_of_a_fixed_size_takes_nobody(lab: Lab, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 ``start``, ``commit``, ``renew`` and ``warm_ahead``; to join, ``invite`` and ``claim``.
 """
 
-from typing import Mapping, NamedTuple, Optional
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 from ..run.plan import NodePlan, read_plan
 from ..run.spool_records import ExitRecord, Ready, read_ready
@@ -125,6 +125,7 @@ class Invitation(NamedTuple):
     ready: Ready = field(ready_in)  # the store's port, and each node's run control address
     key: str = field(Fields.text)  # the key of run control
     secrets: Mapping[str, str] = field(by_key(Fields.text))  # values by name
+    lost: Tuple[str, ...] = field(Fields.texts, default=())  # hosts of the run that take no part any more
 
 
 @record

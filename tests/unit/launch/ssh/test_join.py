@@ -8,22 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.environments import install
-from clusterddp.errors import RunError
+from clusterddp.errors import PlanError, RunError
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.ssh import join
 from clusterddp.remote.shared.run.spool_records import Ready
+from clusterddp.remote.shared.supervisor.start_records import Invitation
 from tests.unit.plan_made import PLAN
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
 
 
-def joined(monkeypatch: pytest.MonkeyPatch, **options: object) -> NodePlan:
+def joined(monkeypatch: pytest.MonkeyPatch, most: int = 2, lost: tuple[str, ...] = (), **options: object) -> NodePlan:
     """The plan that a host gets which joins a run started with these options."""
-    settings = PLAN.settings._replace(elastic=True, min_nodes=1, max_nodes=2)
+    settings = PLAN.settings._replace(elastic=True, min_nodes=1, max_nodes=most)
     record = PLAN.record._replace(options=options, nproc=1, code="")
     plan = PLAN._replace(settings=settings, record=record)
-    invited = SimpleNamespace(plan=plan, ready=Ready(store=1, peers=(("10.0.0.1", 2),)), key="k", secrets={})
+    ready = Ready(store=1, peers=(("10.0.0.1", 2),))
+    invited = Invitation(plan=plan, ready=ready, key="k", secrets={}, lost=lost)
     facts = SimpleNamespace(
         python="/p", clock_offset_ns=0, clock_error_ns=0, boot="b", usable_cores=4, omp_num_threads=None
     )
@@ -54,11 +56,40 @@ def test_a_host_that_joins_starts_its_workers_plainly_if_the_run_does(monkeypatc
     assert not joined(monkeypatch, no_fork_server=True).host_settings.fork_server
 
 
-def test_where_no_host_of_the_run_answers_nobody_can_let_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    run: Any = SimpleNamespace(
-        id="abcdefghij", record=SimpleNamespace(launcher="ssh"), spools={"gpu00": "", "gpu01": ""}
+def test_a_lost_host_leaves_its_place_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    (peer,) = PLAN.peers
+    with pytest.raises(PlanError, match="has no room for gpu01: it has 1 of 1 node"):
+        joined(monkeypatch, most=1)
+    assert joined(monkeypatch, most=1, lost=(peer.host,)).member == 1
+
+
+RUN: Any = SimpleNamespace(
+    id="abcdefghij",
+    record=SimpleNamespace(launcher="ssh"),
+    spools={"gpu00": "", "gpu01": ""},
+    attempts={1: {"gpu00": "", "gpu01": "", "gpu02": ""}},
+)
+
+
+@pytest.mark.parametrize("name", ["gpu01", "gpu02"])
+def test_a_host_that_is_or_was_in_the_run_cannot_join_it_again(name: str) -> None:
+    site: Any = SimpleNamespace()
+    with pytest.raises(RunError, match=f"{name} cannot join run abcdefghij again; one that was lost"):
+        join.join_from_inventory(site, RUN, [name], ())
+
+
+def test_where_all_that_answer_are_or_were_in_the_run_nobody_joins() -> None:
+    entries = [HostEntry(name=name, address=name) for name in ("gpu00", "gpu01", "gpu02")]
+    connections = SimpleNamespace(open_all=lambda hosts, *_, **__: hosts)
+    site: Any = SimpleNamespace(
+        inventory=SimpleNamespace(nodes=entries), connections=connections, progress=print, notify=print
     )
-    monkeypatch.setattr(join, "_open_free_nodes", lambda *_: [SimpleNamespace(name="gpu02")])
+    with pytest.raises(RunError, match="no host can join run abcdefghij: all that answer are or were in it; one that"):
+        join.join_from_inventory(site, RUN, None, ())
+
+
+def test_where_no_host_of_the_run_answers_nobody_can_let_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "_open_free_nodes", lambda *_: [SimpleNamespace(name="gpu03")])
     site: Any = SimpleNamespace()
     with pytest.raises(RunError, match="no host of run abcdefghij answers"):
-        join.join_from_inventory(site, run, None, ())
+        join.join_from_inventory(site, RUN, None, ())
