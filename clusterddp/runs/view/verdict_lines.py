@@ -89,6 +89,5 @@ def all_recovered(nodes: Sequence[NodeReport], earlier: Sequence[NodeReport] = (
 
 def _with_host(node: NodeReport, workers: Iterable[FailedWorker]) -> list[Failure]:
     """Return recovered failures of a node's workers with its name, their times by the operator's clock."""
-    offset = node.clock_offset_ns
-    corrected = [worker._replace(time_ns=worker.time_ns - offset) for worker in workers]
+    corrected = [worker.by_operator(node.clock_offset_ns) for worker in workers]
     return list(failures_on_host(end_of(node.part), corrected, recovered=True))

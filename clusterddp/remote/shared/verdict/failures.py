@@ -116,6 +116,11 @@ class FailedWorker(NamedTuple):
     # the number of the collective that timed out, by NCCL's watchdog
     collective: Optional[int] = field(Fields.maybe_number, default=None)
     restarts: int = field(Fields.number, default=0)  # of --max-restarts, those that its agent had made
+    exited_ns: int = field(Fields.integer, default=0)  # when its exit was recorded: after its interpreter's teardown
+
+    def by_operator(self, offset: int) -> "FailedWorker":
+        """The same with times by the operator's clock, from which the node's differs by ``offset`` ns."""
+        return self._replace(time_ns=self.time_ns - offset, exited_ns=self.exited_ns - offset)
 
 
 @record
@@ -233,6 +238,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         output=output,
         collective=int(timed_out[1]) if timed_out else None,
         restarts=_restarts_before(node, event),
+        exited_ns=event.time,
     )
 
 

@@ -350,10 +350,11 @@ def _describe_rank(failure: Failure) -> str:
 def _early_exits(victim: Failure, ends: Sequence[NodeEnd]) -> Tuple[EarlyExit, ...]:
     """Return a worker that had exited with 0 before a peer lost it: the script returns early on one rank.
 
-    Its exit is recorded after its connections have closed, so it may have a later time than its peers' errors.
+    Its exit is recorded after its connections have closed and its interpreter's teardown, so it may have a later time
+    than its peers' errors; hardly a later one than the end of the peer's own teardown.
     """
     same = [end for end in ends if end.start == victim.worker.start]
-    latest = victim.time_ns + victim.error_ns + EXIT_RECORD_DELAY
+    latest = max(victim.time_ns + EXIT_RECORD_DELAY, victim.worker.exited_ns) + victim.error_ns
     found = [
         EarlyExit(end.host, worker.rank, worker.local_rank)
         for end in same

@@ -100,7 +100,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
     stops = [e.time for e in events if e.kind == STOPPING and e.reason not in CONSEQUENTIAL_REASONS]
     last = last_start(events)
     exits = [event for event in events if event.kind == WORKER_EXITED and event.start == last]
-    failures = [one._replace(time_ns=one.time_ns - offset) for one in worker_failures(part.evidence)]
+    failures = [one.by_operator(offset) for one in worker_failures(part.evidence)]
     output = agent_output(part.evidence)
     well = [
         event for event in exits if not event.exit_code and not event.signals_received

@@ -34,6 +34,12 @@ def test_a_rank_that_left_early_is_named_though_its_end_was_noticed_after_its_vi
     )
 
 
+def test_a_rank_that_left_early_is_named_though_its_teardown_took_long_as_its_victims_did() -> None:
+    victim = Told(0).died(6.1, raised=RESET, raised_at=4.01).failed(7)
+    assert verdict(victim, Told(1, offset=3).died(5.9, signals_received=[]).succeeded(7)).record.early
+    assert not verdict(victim, Told(1).died(6.2, signals_received=[]).succeeded(7)).record.early
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"), [(4.4, [[SIGTERM, at(4.2)]]), (7, [])], ids=["told to end", "long after it"]
 )
