@@ -226,18 +226,27 @@ def _refuse_large(found: dict[bytes, os.stat_result], max_bytes: int, max_files:
 
 
 def _by_folder(weights: dict[bytes, int], total: int) -> list[tuple[str, int]]:
-    """The three heaviest files or folders; a folder that contains nearly everything is replaced by its contents."""
-    prefix = b""
-    while True:
-        sums: Counter[bytes] = Counter()
-        for name, weight in weights.items():
-            if name.startswith(prefix):
-                head, slash, _ = name[len(prefix) :].partition(b"/")
-                sums[prefix + head + slash] += weight
-        (first, weight), *_ = top = sums.most_common(3)
-        if weight < 0.9 * total or not first.endswith(b"/"):
-            return [(shown(as_text(name)), weight) for name, weight in top]
-        prefix = first
+    """The three heaviest files or folders; a folder that contains nearly everything is replaced by its contents.
+
+    But not if its three heaviest hold less than half of it, as where thousands of files lie side by side.
+    """
+    top = _heaviest(weights, b"")
+    while top[0][0].endswith(b"/") and top[0][1] >= 0.9 * total:
+        inside = _heaviest(weights, top[0][0])
+        if 2 * sum(weight for _, weight in inside) < top[0][1]:
+            break
+        top = inside
+    return [(shown(as_text(name)), weight) for name, weight in top]
+
+
+def _heaviest(weights: dict[bytes, int], folder: bytes) -> list[tuple[bytes, int]]:
+    """The three heaviest files or folders in a folder, whose name ends with a slash; empty: in the project's."""
+    sums: Counter[bytes] = Counter()
+    for name, weight in weights.items():
+        if name.startswith(folder):
+            head, slash, _ = name[len(folder) :].partition(b"/")
+            sums[folder + head + slash] += weight
+    return sums.most_common(3)
 
 
 def _entries(

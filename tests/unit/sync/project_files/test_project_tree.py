@@ -218,6 +218,17 @@ def test_too_many_files_are_refused_unless_a_limit_is_given(tmp_path: Path, monk
     assert len(scan(project_at(root), 10**6).data) == 5
 
 
+def test_of_many_files_side_by_side_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "p"
+    write(root, **{"train.py": "x", **{f"data/many/{number}": "x" * 100 for number in range(20)}})
+    with pytest.raises(SyncError, match=r"2 kB, more than 1 kB; largest: data/many/ \(2 kB\); keep"):
+        scan(project_at(root), 1000)
+    monkeypatch.setattr(tree_module, "MAX_FILES", 10)
+    with pytest.raises(SyncError, match=r"21 files, more than 10; largest: data/many/ \(20 files\); keep"):
+        scan(project_at(root))
+
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("500MB", 500 * 10**6), ("2G", 2 * 10**9), ("1.5 kb", 1500), ("7", 7), ("3TB", 3 * 10**12)]
 )
