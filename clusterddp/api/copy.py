@@ -175,7 +175,7 @@ def _named_run(request: Pull, site: Site, entries: Sequence[HostEntry]) -> RunVi
     """Return the run that the pull names; None if it names a path."""
     if request.run is None and request.what is None:
         return find_runs.find_view(site)
-    if request.run is None and ("/" in str(request.what) or str(request.what).startswith((".", "~"))):
+    if request.run is None and (str(request.what).startswith(("/", ".", "~")) or str(request.what).endswith("/")):
         return None
     reference = request.run or request.what
     views = find_runs.list_runs(site, Wanted(reference=reference, brief=True))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clusterddp.api.copy import _launcher_of_files, _local_name
+from clusterddp.api import find_runs
+from clusterddp.api.copy import Pull, _launcher_of_files, _local_name, _named_run
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.runs.view.run_view import run_views
 from tests.unit.runs_told import Told
@@ -35,3 +36,15 @@ def test_a_path_is_looked_for_by_the_launcher_that_needs_no_more_than_these_host
         inventory=Inventory(path=None, hosts=(HostEntry(name="login01", address="login01", role=role),), groups={})
     )
     assert _launcher_of_files(cast("Site", site), None).name == launcher
+
+
+@pytest.mark.parametrize(
+    ("word", "names"), [("exp/lr1", True), ("exp/lr2", False), ("exp/lr1/", False), ("./exp/lr1", False)]
+)
+def test_a_word_with_a_slash_is_a_run_if_that_is_its_name(
+    monkeypatch: pytest.MonkeyPatch, word: str, *, names: bool
+) -> None:
+    views = run_views([Told(run="r1", name="exp/lr1").node], ())
+    monkeypatch.setattr(find_runs, "list_runs", lambda *_: views)
+    site: Any = SimpleNamespace(project=SimpleNamespace(workdir="w"), connect=lambda _: [])
+    assert _named_run(Pull(what=word), site, ()) == (views[0] if names else None)

@@ -88,6 +88,7 @@ WRONG_RUN = [
     (["--show", "1-", "train.py"], "--show: '1-' is no list of ranks", "0,2-5"),
     (["--name", " ", "train.py"], "--name: ' ' is no name", "letters"),
     (["--name", "a\nb", "train.py"], "--name: 'a\\nb' is no name", "letters"),
+    (["--name", "..", "train.py"], "--name: '..' is no name", "letters"),
     (["--result", "nowhere/x.json", "train.py"], "--result: nowhere/x.json: there is no folder nowhere", "make it"),
     (["--result", ".", "train.py"], "--result: . is a folder", "name a file"),
     (["--torchrun-arg", "--nnodes=2", "train.py"], "--torchrun-arg: --nnodes=2: --nnodes is set by", "leave it out"),

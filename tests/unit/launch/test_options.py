@@ -119,6 +119,7 @@ def test_a_value_is_read_as_on_the_command_line(name: str, given: Any, value: ob
         ("launcher", "pbs", "launcher: 'pbs' is not one of ssh, slurm"),
         ("torchrun_arg", ["--nnodes=2"], "torchrun_arg: --nnodes=2: --nnodes is set by clusterddp itself"),
         ("name", "a\nb", "name: 'a\\nb' is no name"),
+        ("name", ".", "name: '.' is no name"),
         ("script", 3, "script: 3 is no text"),
     ],
 )

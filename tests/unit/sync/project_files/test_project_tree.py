@@ -228,7 +228,6 @@ def test_of_many_files_side_by_side_the_folder_is_named(tmp_path: Path, monkeypa
         scan(project_at(root))
 
 
-
 @pytest.mark.parametrize(
     ("text", "size"), [("500MB", 500 * 10**6), ("2G", 2 * 10**9), ("1.5 kb", 1500), ("7", 7), ("3TB", 3 * 10**12)]
 )
