@@ -1,5 +1,5 @@
 """``python -m clusterddp``: the command line."""
 
-from clusterddp.cli.main import main
+from clusterddp.cli.entry import main
 
 main()

@@ -34,6 +34,12 @@ def explaining_ctrl_c(run: Run) -> Iterator[None]:
         raise WatchEndedError(f"run {run.id} goes on; {shows}, `clusterddp stop {run.id}` ends it") from None
 
 
+def raise_on_ctrl_c() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again, where it has ended the command until now (entry.py)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def treat_as_ctrl_c(*numbers: signal.Signals) -> None:
     """Let these signals act as Ctrl-C; ``exit_code`` distinguishes them."""
     for number in numbers:

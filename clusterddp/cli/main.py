@@ -191,6 +191,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         threading.excepthook,
     )
     try:
+        interrupts.raise_on_ctrl_c()
         if "--version" in words and {*words} & {"-v", "--verbose"}:
             from clusterddp.cli.versions import say_versions  # noqa: PLC0415 - only for reports of bugs
 
