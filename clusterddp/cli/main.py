@@ -192,7 +192,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     )
     try:
         interrupts.raise_on_ctrl_c()
-        if "--version" in words and {*words} & {"-v", "--verbose"}:
+        if "--version" in words and {*words} & {"-v", "--verbose"} and not _command_in(words):
             from clusterddp.cli.versions import say_versions  # noqa: PLC0415 - only for reports of bugs
 
             say_versions()

@@ -52,6 +52,7 @@ WRONG_RUN = [
     (["--bogus", "train.py"], "no such option --bogus", "--torchrun-arg"),
     (["--gpu", "0", "train.py"], "no such option --gpu", "did you mean --gpus?"),
     (["--nnode", "2", "train.py"], "no such option --nnode", "did you mean --nnodes? see"),
+    (["-i", "none.yaml", "train.py", "--version", "-v"], "none.yaml: there is no such inventory", ""),  # its own
     (["-C", "nowhere", "train.py"], "-C nowhere: No such file or directory", "name the project's folder"),
     (["--monitor_interval", "1", "train.py"], "no such option --monitor-interval", "--torchrun-arg"),
     (["--rdzv_endpoint", "x", "train.py"], "--rdzv-endpoint is set by clusterddp itself", "leave it out"),

@@ -136,9 +136,10 @@ def test_nobody_is_told_without_a_target() -> None:
         assert notifier._threads == []
 
 
-def test_versions_are_told_for_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("argv", [["--version", "-v"], ["--verbose", "-C", "/", "--version"]])
+def test_versions_are_told_for_a_report(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--version", "-v"])
+        main(argv)
     assert ended.value.code == 0
     out, err = capsys.readouterr()
     assert out.startswith("clusterddp, version ")
