@@ -91,6 +91,32 @@ def test_hosts_are_prepared_before_up_looks_at_them_and_a_second_time_changes_no
     assert changed(user.run(*asked)) == {"gpu00": 0, "gpu01": 0}
 
 
+def test_names_stay_where_a_host_that_was_not_asked_has_no_address_in_the_inventory(
+    make_lab: MakeLab, user: User
+) -> None:
+    lab = with_root(make_lab(2))
+    (first, _) = lab.hosts
+    inventory = lab.write_inventory(lab.folder / "names.yaml", more={"all": {"clusterddp_address": "known.by.facts"}})
+    block = "# {} hosts of the inventory, by clusterddp's hosts.yml\n"
+    text = f"127.0.0.1 localhost\n127.0.1.1 gpu00\n{block.format('BEGIN')}10.0.0.7 gpu01\n{block.format('END')}"
+    first.write("/etc/hosts", text, user="root")
+    asked = (
+        "up",
+        str(inventory),
+        "--limit",
+        "gpu00",
+        "--playbook",
+        "hosts.yml",
+        "--",
+        *AS_ROOT,
+        "-e",
+        "open_files=4000",
+    )
+    done = user.run(*asked)
+    assert "/etc/hosts stays as it is: the address of gpu01 is not known" in done.out
+    assert first.run(["cat", "/etc/hosts"]).stdout == text
+
+
 FIX = remedy("checks/engine.py", "{}; {} does it (`clusterddp doctor --fix`)")
 
 
@@ -149,12 +175,12 @@ def loaded(host: LabHost, table: str = "clusterddp") -> bool:
     return host.run(["nft", "list", "table", "inet", table], user="root", check=False).returncode == 0
 
 
-def dials(source: LabHost, target: LabHost, port: int) -> bool:
+def dials(source: LabHost, target: LabHost, port: int, *, own_port: int = 0) -> bool:
     """Whether a connection from one host to a port of another is let through: somebody answers, if only by a reset."""
 
     def dial() -> bool:
         try:
-            with socket.create_connection((target.address, port), timeout=1):
+            with socket.create_connection((target.address, port), timeout=1, source_address=("", own_port)):
                 return True
         except ConnectionRefusedError:
             return True
@@ -196,11 +222,12 @@ def test_the_firewall_closes_the_ports_to_strangers_alone_and_goes_where_it_lock
 
 
 def assert_closed_to(stranger: LabHost, target: LabHost) -> None:
-    """The ports of runs are closed to a host, and no other ones."""
+    """The ports of runs are closed to a host, and no other ones, nor what the target begins itself from such a port."""
     assert loaded(target)
     assert not dials(stranger, target, PORT)
     assert dials(stranger, target, 22)
     assert dials(stranger, target, PORT + 1000)
+    assert dials(target, stranger, 22, own_port=PORT)
 
 
 @pytest.mark.parametrize("name", NAMES)

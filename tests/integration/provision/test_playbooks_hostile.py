@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import shutil
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from tests.integration.provision.test_playbooks import AS_ROOT, loaded, pytestmark, user, whole, with_root
 
@@ -152,3 +156,32 @@ def test_what_an_account_and_a_system_are_called_is_checked_too(make_lab: MakeLa
     done = user.run(*asked, "-e", "user_uid=20001x", "-e", "user_name=alice")
     assert re.search(r'gpu00 reports \[.*"20001x.*\] as user_uid: that is not ', said_of(done, host))
     assert not (tmp_path / "evaluated").exists()
+
+
+# Of systemd's programs, what Ansible asks for a time service that runs, and what keeps a user's processes.
+SYSTEMD = r"""#!/bin/sh
+case $1 in
+    list-units) echo "chronyd.service loaded active running time" ;;
+    show) printf '%s\n' Id=chronyd.service LoadState=loaded ActiveState=active SubState=running UnitFileState=enabled ;;
+esac
+"""
+LOGINCTL = '#!/bin/sh\nmkdir -p /var/lib/systemd/linger && touch "/var/lib/systemd/linger/$2"\n'
+
+
+@pytest.mark.skipif(not shutil.which("chpasswd"), reason="no chpasswd: root gets a password by it")
+def test_who_logs_in_outlives_the_login_where_the_inventory_names_no_user(make_lab: MakeLab, user: User) -> None:
+    lab = make_lab(1)
+    (host,) = lab.hosts
+    password = secrets.token_hex(8)
+    host.run(["chpasswd"], user="root", text=f"root:{password}\n")
+    host.run(["mkdir", "-p", "/run/systemd/system"], user="root")
+    host.write("/usr/bin/systemctl", SYSTEMD, user="root", mode=0o755)
+    host.write("/usr/bin/loginctl", LOGINCTL, user="root", mode=0o755)
+    make_liar(host, {"ansible_service_mgr": "systemd"})
+    become = {"ansible_become_method": "su", "ansible_become_flags": "-l", "ansible_become_password": password}
+    lab.write_inventory(lab.inventory, more={"all": {"ansible_python_interpreter": "/usr/bin/python3", **become}})
+    text = lab.inventory.read_text().replace("    ansible_user: trainer\n", "")
+    lab.inventory.write_text(text.replace("ansible_ssh_common_args: ", "ansible_ssh_common_args: -o User=trainer "))
+    done = user.run("up", str(lab.inventory), "--playbook", "hosts.yml", "--", "-e", "open_files=4000")
+    assert done.code == 0, done.out + done.err
+    assert host.run(["ls", "/var/lib/systemd/linger"], user="root").stdout == "trainer\n"
