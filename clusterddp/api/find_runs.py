@@ -72,6 +72,8 @@ def diff(site: Site, a: str, b: str) -> tuple[list[Difference], tuple[FileDiff, 
     from clusterddp.runs.difference import differences  # noqa: PLC0415 - only for `runs --diff`
     from clusterddp.sync.code_diff import code_diff  # noqa: PLC0415 - likewise
 
+    for name, reference in (("a", a), ("b", b)):
+        option_values.read(name, option_values.text, reference)
     views = list_runs(site)
     first, second = (choose_run(views, reference, owner(site.project)).record for reference in (a, b))
     return differences(first, second), code_diff(site.project, first.code, second.code)

@@ -108,6 +108,8 @@ def variables_of(arguments: Iterable[str]) -> dict[str, Any]:
             found[name] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UsageError(f"-e {argument}: the value is no YAML", remedy="quote it") from None
+        except UnicodeEncodeError:
+            raise UsageError(f"-e {argument}: the value is not UTF-8", remedy="write it in UTF-8") from None
     return found
 
 

@@ -14,6 +14,7 @@ from clusterddp.inventory.load import YAML_SUFFIXES
 from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
 from clusterddp.inventory.ssh_config import is_ssh_config, unconverted_keywords
 from clusterddp.project.user_folders import user_path
+from clusterddp.text.paths import shown
 
 _SSH_CONFIG = Path("~/.ssh/config")
 _SYSTEM_SSH_CONFIG = Path("/etc/ssh/ssh_config")
@@ -27,7 +28,7 @@ def act(origin: str | None, output: str) -> int:
         _check_output(path)
     hosts, where = _read_hosts(origin)
     try:
-        text = inventory_text(hosts, origin=where, name=output if output != "-" else "inventory.yaml")
+        text = inventory_text(hosts, origin=shown(where), name=shown(output) if output != "-" else "inventory.yaml")
     except InventoryError as error:
         raise InventoryError(error.message, where=where, remedy=error.remedy) from None
     if output == "-":

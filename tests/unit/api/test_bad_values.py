@@ -25,6 +25,7 @@ RUN = Run(NOWHERE, "r1", 1, spools={}, record=NOWHERE)
         (lambda: RUN.signal(NUMBER), "5 is no signal that a script is told by"),
         (lambda: RUN.stacks([0.5]), r"\[0\.5\] is no list of ranks; write 0,2-5"),  # type: ignore[list-item]
         (lambda: find_runs.find(NOWHERE, NUMBER), "reference: 5 is no text"),
+        (lambda: find_runs.diff(NOWHERE, "r1", NUMBER), "b: 5 is no text"),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused_at_the_call(call: Callable[[], object], said: str) -> None:

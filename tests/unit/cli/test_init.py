@@ -104,6 +104,17 @@ def test_a_host_list_may_be_longer_than_the_name_of_a_file() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_names_of_files_that_are_not_utf8_are_escaped_in_the_inventory() -> None:
+    Path("h\udcff.txt").write_text("gpu01 slots=8\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["init", "h\udcff.txt", "-o", "i\udcff.yaml"])
+    text = Path("i\udcff.yaml").read_text()
+    assert "from h\\xff.txt" in text
+    assert "`clusterddp up 'i\\xff.yaml'`" in text
+    assert ended.value.code == 0
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_file_below_an_unknown_users_home_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = "~nobody-here/hosts: there is no such file; give a file, or hosts as a,b,c"
     assert said(capsys, "init", "~nobody-here/hosts") == (2, [wrong])

@@ -73,6 +73,7 @@ def test_variables_of_the_line_hold_for_all_hosts(tmp_path: Path) -> None:
         ("clusterddp_nprok=2", "did you mean clusterddp_nproc"),
         ("lr=3", "lr is no variable that clusterddp reads"),
         ("clusterddp_env={", "the value is no YAML"),
+        ("clusterddp_setup=x\udcff", "the value is not UTF-8"),
     ],
 )
 def test_a_word_that_is_no_variable_is_an_error(word: str, words: str) -> None:
