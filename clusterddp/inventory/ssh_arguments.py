@@ -54,6 +54,7 @@ _HONOURED = frozenset(
         "compression",
     ]
 )
+_SEVERAL = ("userknownhostsfile", "globalknownhostsfile", "setenv")  # their values list several, each with its quotes
 _PASSED_BY_US = ("proxyjump", "proxycommand")  # we add one of the two ourselves: ssh refuses both at a time
 # We keep one connection a host, probe it ourselves and never prompt behind a display: these change nothing of that.
 _NO_EFFECT = frozenset(
@@ -183,7 +184,8 @@ def _read_with_value(flag: str, value: str, host: str, where: str) -> tuple[str,
     if not separator or " " in keyword.strip():
         keyword, _, setting = value.strip().partition(" ")
     keyword, setting = keyword.strip().lower(), setting.strip().removeprefix("=").strip()
-    return option, keyword, setting if keyword.endswith("hostsfile") else setting.strip('"')  # those list several
+    quoted = None if keyword in _SEVERAL else re.fullmatch(r'"([^"]*)"', setting)
+    return option, keyword, quoted[1] if quoted else setting
 
 
 def _read_flag(flag: str, host: str, where: str) -> tuple[str, str, str]:

@@ -20,7 +20,11 @@ _SPELLING = {
         "CertificateFile", "Compression",
     )
 }  # fmt: skip
-_WHOLE_LINE = ("proxycommand", "userknownhostsfile", "globalknownhostsfile")  # quotes in these are the value's own
+# Keywords whose value is one path; any other value is written as it is, for its words and quotes are ssh's to read.
+_PATHS = (
+    "-F", "identityfile", "certificatefile", "controlpath", "identityagent", "pkcs11provider", "securitykeyprovider",
+    "xauthlocation", "revokedhostkeys",
+)  # fmt: skip
 
 
 def ssh_config_block(entry: HostEntry) -> str:
@@ -37,7 +41,7 @@ def ssh_config_block(entry: HostEntry) -> str:
 def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
     """Yield keywords and values; if a keyword occurs twice, ssh takes the first."""
     if entry.address != entry.name:
-        yield "HostName", entry.address
+        yield "HostName", entry.address.replace("%", "%%")  # of a zone, as in fe80::1%eth0; ssh expands %h there
     if entry.port:
         yield "Port", str(entry.port)
     if entry.user:
@@ -47,7 +51,7 @@ def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
     for option, keyword, value in each_option(entry.ssh_args, entry.name, entry.where):
         name, fixed = _FLAGS.get(option[:2], (_SPELLING.get(keyword, keyword), ""))
         if fixed or (value and not name.startswith("-")):
-            yield name, fixed or (value if keyword in _WHOLE_LINE else _quoted(value))
+            yield name, fixed or (_quoted(value) if keyword in _PATHS else value)
 
 
 def _quoted(value: str) -> str:

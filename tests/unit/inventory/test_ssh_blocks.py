@@ -41,6 +41,14 @@ def understood(folder: Path, entry: HostEntry, more: str = "") -> dict[str, str]
         ({"ssh_args": ("-o", "ConnectTimeout 7", "-q")}, "connecttimeout", "7"),
         ({"ssh_args": ("-6",)}, "addressfamily", "inet6"),
         ({"user": "alice", "ssh_args": ("-l", "bob")}, "user", "alice"),
+        ({"address": "fe80::1%eth0"}, "hostname", "fe80::1%eth0"),
+        ({"ssh_args": ("-i", "/a key")}, "identityfile", "/a key"),
+        ({"ssh_args": ("-o", 'CertificateFile="/a key"')}, "certificatefile", "/a key"),
+        ({"ssh_args": ("-o", "LocalForward=8080 h:80")}, "localforward", "8080 [h]:80"),
+        ({"ssh_args": ("-o", "CanonicalDomains=a.b c.d")}, "canonicaldomains", "a.b c.d"),
+        ({"ssh_args": ("-o", 'SetEnv=FOO="a b"')}, "setenv", "FOO=a b"),
+        ({"ssh_args": ("-o", 'SetEnv="FOO=a b"')}, "setenv", "FOO=a b"),
+        ({"ssh_args": ("-o", 'ProxyCommand=nc "%h" "%p"')}, "proxycommand", 'nc "%h" "%p"'),
     ],
 )
 def test_ssh_takes_what_the_inventory_says(tmp_path: Path, given: dict[str, Any], keyword: str, value: str) -> None:
