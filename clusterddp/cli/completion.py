@@ -10,13 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from click.shell_completion import CompletionItem
+
 from clusterddp.cli.project_options import current_project
 from clusterddp.errors import ClusterddpError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import click
+
+    from clusterddp.inventory import HostEntry
 
     Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
@@ -41,12 +45,20 @@ def _make_completer(words: Callable[[click.Context], Iterable[str]], *, several:
     return complete
 
 
-def _hosts(context: click.Context) -> Iterable[str]:
+def _inventory_hosts(context: click.Context) -> Sequence[HostEntry]:
     from clusterddp.cli.inventory_choice import choose, read_chosen  # noqa: PLC0415 - reads YAML
 
     named = context.params.get("inventory")
     chosen = choose(current_project(), Path(named) if named else None, None)
-    hosts = read_chosen(replace(chosen, limit=None)).hosts
+    return read_chosen(replace(chosen, limit=None)).hosts
+
+
+def _host_names(context: click.Context) -> Iterable[str]:
+    return [host.name for host in _inventory_hosts(context)]
+
+
+def _hosts(context: click.Context) -> Iterable[str]:
+    hosts = _inventory_hosts(context)
     groups = {group for host in hosts for group in host.groups}
     return [*(host.name for host in hosts), *sorted(groups), "all"]
 
@@ -84,6 +96,19 @@ def _playbooks(_context: click.Context) -> Iterable[str]:
     return [*NAMES, *(f"./{file}" if file in NAMES else file for file in files)]
 
 
+def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Have the shell complete names of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def runs_or_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Complete runs, and names of files."""
+    # In bash an item of files removes what stands before it, and files are then offered where no run matches.
+    found = files(context, parameter, incomplete)
+    return [*found, *(CompletionItem(run) for run in runs(context, parameter, incomplete))]
+
+
+host_name = _make_completer(_host_names, several=False)
 hosts = _make_completer(_hosts, several=True)
 runs = _make_completer(_runs, several=False)
 ranks = _make_completer(_ranks, several=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from clusterddp.cli import option_checks
+from clusterddp.cli import completion, option_checks
 from clusterddp.cli.click_options import RANKS, Checked, cluster_options, setting, watching_options
 from clusterddp.cli.run_command import RunCommand
 from clusterddp.cli.run_options import run_options
@@ -48,7 +48,7 @@ from clusterddp.cli.run_options import run_options
 @run_options("module", before="again")
 @click.option("--join", metavar="RUN", help="Let more hosts join an elastic run that is under way; no SCRIPT then.")
 @run_options("again", before="limit")
-@click.argument("script", required=False, metavar="SCRIPT")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.argument("script", required=False, metavar="SCRIPT", shell_complete=completion.files)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, shell_complete=completion.files)
 def command() -> None:
     """Run SCRIPT with ARGS by torchrun on every node, and show its lines labelled by rank."""

@@ -12,6 +12,6 @@ from clusterddp.cli.click_options import inventory_option
 @inventory_option
 @click.option("--run", metavar="RUN", shell_complete=completion.runs, help="As the workers of this run have it.")
 @click.option("--bare", is_flag=True, help="In the login's own environment and home.")
-@click.argument("host", shell_complete=completion.hosts)
+@click.argument("host", shell_complete=completion.host_name)
 def command() -> None:
     """Open a shell on HOST, in the environment and folder that a worker would have there; `~.` hangs up."""

@@ -39,7 +39,7 @@ from clusterddp.launch.options import option_values
     shell_complete=completion.playbooks,
     help="Run this Ansible playbook on the hosts first; a file, or one of ours: hosts.yml.",
 )
-@click.argument("inventory", metavar="INVENTORY|HOST,HOST…")
+@click.argument("inventory", metavar="INVENTORY|HOST,HOST…", shell_complete=completion.files)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS…]")
 def command() -> None:
     """Reach every host, check that it can train, show it, and remember the inventory for this project."""

@@ -35,11 +35,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+FILES = ["-o", "default"]  # bash's own completion, where nothing else is offered
+
+
 def complete_commands(folder: Path, line: str) -> list[str]:
     """What bash offers for the last word of the line."""
     words = line.split(" ")
     script = f"""
         source <(_CLUSTERDDP_COMPLETE=bash_source {shlex.quote(str(CLUSTERDDP))})
+        compopt() {{ echo "$*"; }}
         COMP_WORDS=({" ".join(map(shlex.quote, words))}) COMP_CWORD={len(words) - 1} COMPREPLY=()
         _clusterddp_completion {shlex.quote(str(CLUSTERDDP))}
         printf '%s\\n' "${{COMPREPLY[@]}}"
@@ -61,10 +65,12 @@ def complete_commands(folder: Path, line: str) -> list[str]:
         ("clusterddp pull --run night --rank 0,", ["0,0", "0,1", "0,2"]),
         ("clusterddp stop ni", ["night"]),
         ("clusterddp wh", ["why"]),
-        ("clusterddp why ni", ["night"]),
+        ("clusterddp why ni", [*FILES, "night"]),
         ("clusterddp debug ni", ["night"]),
         ("clusterddp signal night US", ["USR1", "USR2"]),
         ("clusterddp doctor --only Net", ["Network"]),
+        ("clusterddp shell ", ["gpu00", "gpu01", "gpu02", "old9"]),
+        *((f"clusterddp {words} inv", FILES) for words in ("run", "run train.py", "up", "init", "why", "push")),
     ],
 )
 def test_words_are_completed_from_local_files(folder: Path, line: str, offered: list[str]) -> None:
