@@ -10,6 +10,8 @@ seconds say little on a busy one; memory does.
     link     RATE MB    2 GB to two hosts, each link limited to RATE, beside `iperf3` between the two
     uplink   MB HOSTS   300 MB to 16 hosts, what leaves this machine limited to 100 Mbit/s, beside one copy over ssh
 
+Without words: memory 10 100.
+
     apt-get install iperf3
     python benchmarks/bench_push.py memory 10 1000 5000
 """
@@ -195,11 +197,12 @@ def uplink(folder: Path, words: list[str]) -> None:
 def main() -> None:
     """Measure one of them and print."""
     parts = {"memory": memory, "large": large, "many": many, "link": link, "uplink": uplink}
-    if len(sys.argv) < 2 or sys.argv[1] not in parts:
+    part, *words = sys.argv[1:] or ["memory", "10", "100"]
+    if part not in parts:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "project").mkdir()
-        parts[sys.argv[1]](Path(folder) / "project", sys.argv[2:])
+        parts[part](Path(folder) / "project", words)
 
 
 if __name__ == "__main__":
