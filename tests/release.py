@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,13 +19,14 @@ def git(root: Path, *words: str) -> str:
     return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def obstacles(root: Path) -> list[str]:
-    """Return what has to be done before this checkout can be released, one line each."""
+def obstacles(root: Path, tag: str = "") -> list[str]:
+    """Return what has to be done before this checkout can be released (as ``tag``, if given), one line each."""
     found = _VERSION.search((root / "clusterddp/__init__.py").read_text(encoding="utf-8"))
     if not found:
         return ['clusterddp/__init__.py: no line `__version__ = "1.2.3"`']
     version = found[1]
-    return [*_of_metadata(root), *_of_changelog(root, version), *_of_history(root, version)]
+    wrong = [f"the tag {tag} is not v{version}; tag this version"] if tag not in ("", f"v{version}") else []
+    return [*wrong, *_of_metadata(root), *_of_changelog(root, version), *_of_history(root, version)]
 
 
 def _of_metadata(root: Path) -> list[str]:
@@ -60,5 +62,6 @@ def _of_history(root: Path, version: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    lines = obstacles(ROOT)
+    pushed = os.environ.get("GITHUB_REF_TYPE") == "tag"
+    lines = obstacles(ROOT, os.environ["GITHUB_REF_NAME"] if pushed else "")
     sys.exit("\n".join(f"release: {line}" for line in lines) if lines else 0)

@@ -40,6 +40,11 @@ def test_nothing_is_said_of_a_checkout_that_can_be_released(checkout: Path) -> N
     assert obstacles(checkout) == []
     git(checkout, "tag", "v1.2.3")
     assert obstacles(checkout) == []
+    assert obstacles(checkout, "v1.2.3") == []
+
+
+def test_a_tag_of_another_version_is_said(checkout: Path) -> None:
+    assert obstacles(checkout, "v1.2.4") == ["the tag v1.2.4 is not v1.2.3; tag this version"]
 
 
 @pytest.mark.parametrize(
