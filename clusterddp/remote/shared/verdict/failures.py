@@ -66,9 +66,10 @@ CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.
 _NEVER = 1 << 63
 
 # `re` is imported, and they are compiled, at first use: most processes that import this module never need them.
+# Repetitions are bounded where they begin in many places: a job chooses the text, of up to a megabyte.
 _LOST_PEER = (
     r"(?i)connection (was )?(likely )?(closed|reset|aborted)|Broken pipe|recvBytes|sendBytes|Connection refused"
-    r"|ncclRemoteError|NCCL.*(remote process|watchdog)|ncclCommWatchdog|Watchdog caught collective|DistBackendError"
+    r"|ncclRemoteError|ncclCommWatchdog|Watchdog caught collective|DistBackendError"
     r"|Socket closed|peer closed|DistNetworkError|DistStoreError|client socket has timed out"
     r"|Timed out waiting \d+ms for (recv|send)|timeout caused pair closure|RendezvousConnectionError"
     r"|Connection timed out|No route to host|Host is unreachable"
@@ -79,10 +80,12 @@ _OWN_FAULT = (
     r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\."
 )
 _WATCHDOG = r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)"
-_CRASH = r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.*: Assertion .* failed\b.*)|^Fatal Python error: (.*)"
+_CRASH = (
+    r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.{0,2000}?: Assertion .{0,2000} failed\b.*)|^Fatal Python error: (.*)"
+)
 _OUT_OF_MEMORY = r"(?i)OutOfMemoryError|out of memory|MemoryError|can't allocate memory"
 _TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)"
-_FRAME = r'(?m)^\s*File "([^"<][^"]*)", line (\d+)'
+_FRAME = r'(?m)^[ \t]*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
 
@@ -191,7 +194,13 @@ def agent_output(node: Evidence) -> str:
 
 def is_lost_peer(text: str) -> bool:
     """Whether a message reports that another worker disappeared."""
-    return bool(_search(_LOST_PEER, text)) and not _search(_OWN_FAULT, text)
+    return bool(_search(_LOST_PEER, text) or _nccl_lost_peer(text)) and not _search(_OWN_FAULT, text)
+
+
+def _nccl_lost_peer(text: str) -> bool:
+    """Whether NCCL's name and then a remote process or the watchdog stand in one line."""
+    reported = [line.partition("nccl")[2] for line in text.lower().split("\n")]
+    return any("remote process" in one or "watchdog" in one for one in reported)
 
 
 def _failures_of(node: Evidence, start: int) -> List[FailedWorker]:

@@ -70,7 +70,7 @@ ROWS = (
     ),
     KnownMessage(
         name="workers-missing",
-        pattern=r"\d+/\d+ clients joined",
+        pattern=r"\d{1,6}/\d{1,6} clients joined",
         cause="some ranks never called init_process_group",
         remedy="all must call it, with the same WORLD_SIZE; `clusterddp logs` shows who failed or was slow before",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,10 @@ def test_a_long_line_is_searched_at_its_beginning_alone() -> None:
     assert row
     assert find("x" * MAX_SEARCHED + "RendezvousTimeoutError") is None
     assert find("NCCL " * 1_000_000) is None
+
+
+@pytest.mark.parametrize("piece", ["1", "1/", "NCCL ", "Found no NVIDIA driver"[:-1], " "])
+def test_no_text_takes_long_to_search(piece: str) -> None:
+    began = time.process_time()
+    find(piece * MAX_SEARCHED)
+    assert time.process_time() - began < 0.6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
 from typing import Any
 
@@ -17,6 +18,7 @@ from clusterddp.remote.shared.verdict.failures import (
     OUT_OF_MEMORY,
     OWN,
     SIGNAL,
+    is_lost_peer,
     node_cause,
     recovered_failures,
     worker_failures,
@@ -252,3 +254,29 @@ def test_a_worker_that_the_stall_guard_killed_says_so() -> None:
     assert (failure.cause, failure.text, failure.curable) == (SIGNAL, BY_STALL_GUARD, True)
     told.event("worker_exited", 6, start=0, local_rank=1, rank=1, exit_code=137, signal=9, pid=43)
     assert worker_failures(told.evidence)[1].text.startswith("killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ncclRemoteError: a call failed",
+        "NCCL error in ProcessGroupNCCL.cpp:1970, remote process exited or there was a network error",
+        "first line\n[PG 0 Rank 1] NCCL: process group Watchdog ended",
+    ],
+)
+def test_what_nccl_says_of_a_lost_peer(error: str) -> None:
+    assert is_lost_peer(f"RuntimeError: {error}")
+
+
+def test_a_remote_process_on_a_line_before_nccls_name_is_no_lost_peer() -> None:
+    assert not is_lost_peer("the watchdog barks at a remote process: NCCL\nremote process")
+
+
+@pytest.mark.parametrize("piece", ["NCCL ", ": Assertion ", "\n", " ", '\nFile "', "what():", "Timed out waiting 1"])
+@pytest.mark.parametrize("end", [SIGABRT, SIGSEGV])
+def test_no_text_that_a_job_chooses_takes_long(piece: str, end: int) -> None:
+    text = "Fatal Python error: x\n" + piece * (400_000 // len(piece))
+    told = Told().died(5, signal=end, stderr=text).evidence
+    began = time.process_time()
+    worker_failures(told)
+    assert time.process_time() - began < 5
