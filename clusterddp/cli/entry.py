@@ -1,13 +1,15 @@
-"""The command's entry: until it is imported, Ctrl-C ends it without a traceback."""
+"""The command's entry: while the command line is imported, Ctrl-C ends it without a traceback."""
 
-# What is imported below the first statement comes when that holds.
 from __future__ import annotations
 
 import signal
+from typing import NoReturn
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started us wants it ignored
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from clusterddp.cli.main import main
+def main() -> NoReturn:
+    """Run the command line."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else who started us wants it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from clusterddp.cli.main import main as command_line  # noqa: PLC0415 - imported when that holds
 
-__all__ = ["main"]
+    command_line()

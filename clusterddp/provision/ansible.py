@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, UsageError
-from clusterddp.project.user_folders import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,4 +116,4 @@ def source_of(inventory: Inventory) -> Path:
     with path.open(encoding="utf-8", errors="surrogateescape") as file:
         converted = file.readline().rstrip("\n") == CONVERTED_HEADER
         source = Path(file.readline().removeprefix("# ").rstrip("\n"))
-    return source if converted and is_there(source) else path
+    return source if converted and os.path.exists(source) else path  # noqa: PTH110 - Path's raises
