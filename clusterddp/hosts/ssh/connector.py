@@ -262,16 +262,20 @@ class _JumpHost:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if self._link is not None:
-                self._link.close()
-                self._link = None
+            self._end_link()
         finally:
             self._lock.release()
+
+    def _end_link(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     def _open_link(self, asked_at: float, host: str) -> Link:
         """The connection, opened if necessary; raises HostError, possibly one that another thread has just got."""
         with self._lock:
             if self._closed:
+                self._end_link()  # who has just opened it cannot, as this thread has the lock
                 raise UnreachableError(host, "is not opened: the command is ending")
             if self._link is not None and self._link.transport.is_active():
                 return self._link
