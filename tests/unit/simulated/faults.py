@@ -177,15 +177,23 @@ def lose_in_turn(simulation: Simulation, faults: Faults) -> None:
 
 
 def cut_off_and_back(simulation: Simulation, faults: Faults) -> None:
-    """Cut hosts of an elastic job off again and again, not the first; the others are a majority, and MIN or more."""
+    """Cut hosts of an elastic job off again and again; the others are a majority, and MIN or more.
+
+    Neither the first, which has the store, nor the leader: its loss together with the next one's ends all leases.
+    """
     chance, hosts = simulation.random, simulation.hosts
     fewest = hosts[0].first_plan.settings.min_nodes
+
+    def cut(host: Host, seconds: float) -> None:
+        if host is not simulation.leader:
+            faults.apart({host.address}, seconds)
+
     for host in chance.sample(hosts[1:], min(len(hosts) - fewest, (len(hosts) - 1) // 2)):
         simulation.touched.add(host.first_plan.member)
         time = chance.uniform(5.0, 30.0)
         for _ in range(chance.choice((1, 2, 3))):
             seconds = chance.choice((3.0, 5.0, 5.5, 6.0, 7.0, 9.0, 15.0, 63.0)) * chance.uniform(0.95, 1.2)
-            simulation.clock.at(time, functools.partial(faults.apart, {host.address}, seconds))
+            simulation.clock.at(time, functools.partial(cut, host, seconds))
             time += seconds + chance.uniform(0.1, 20.0)
 
 
