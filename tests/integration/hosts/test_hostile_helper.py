@@ -146,7 +146,7 @@ def test_a_hello_that_is_none_is_an_error_of_its_host(first: bytes) -> None:
 def test_one_bad_host_costs_the_others_nothing() -> None:
     answers = {
         "bad": header(b'{"kind":NaN}'),
-        "gone": encode({"id": 1, "kind": "error", "killed": True}),
+        "gone": encode({"id": 1, "kind": "error", "repeatable": True}),
         "good": encode({"id": 1, "kind": "end"}, json.dumps({"nodes": []}).encode()),
     }
 
