@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "clusterddp"
 REMOTE = SOURCE / "remote"
+# Of the standard library since Python 3.9; syntax is found where that Python compiles it.
+NEWER = re.compile(r"\.remove(?:prefix|suffix)\(|\.is_relative_to\(|\bpairwise\(|\bfunctools\.cache\b|\bstrict=")
 
 # A room imports only from rooms above its own, and a room of `remote/` likewise. Of `remote/` the operator's side
 # imports `remote.shared` alone.
@@ -311,6 +314,11 @@ def test_every_module_of_the_zipapp_imports_under_python_3_8(zipapp: Path) -> No
     (own,) = zipapp.parent.glob("remote-*.pyz")  # its own byte code
     done = imported_by(python, own)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_host_code_calls_nothing_of_the_library_that_python_3_8_lacks() -> None:
+    texts = {shown(path): path.read_text(encoding="utf-8") for path in sources(REMOTE)}
+    assert {name: found for name, text in texts.items() if (found := NEWER.findall(text))} == {}
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS | BY_TORCH))

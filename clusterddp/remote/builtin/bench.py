@@ -49,7 +49,7 @@ class BenchWorker:
             work()
             event.record()
         self.torch.cuda.synchronize()
-        return [int(one.elapsed_time(other) * 1e6) for one, other in zip(events[:-1], events[1:])]  # noqa: RUF007 - Python 3.8
+        return [int(one.elapsed_time(other) * 1e6) for one, other in zip(events[:-1], events[1:])]
 
     def maximum_of(self, number: int) -> int:
         """Return the maximum of a number over all ranks (all-reduce)."""

@@ -101,8 +101,13 @@ class EnvironmentStore:
 
     def all(self) -> List[str]:
         """The ids of all environments, complete or not, also of those whose build was killed before it made one."""
-        names = {name.removesuffix(WORK) for name in names_in(self.folder)}
+        names = {name[: -len(WORK)] if name.endswith(WORK) else name for name in names_in(self.folder)}
         return sorted(name for name in names if IDENT.fullmatch(name))
+
+    def folders_of(self, ident: str) -> List[str]:
+        """The folders that exist of an environment: its own, and that of a build, which a killed one leaves."""
+        folder = self.folder_of(ident)
+        return [path for path in (folder, folder + WORK) if os.path.isdir(path)]
 
 
 def _open_locked(path: str, flags: int) -> Optional[int]:

@@ -12,7 +12,7 @@ from ..spool.layout import all_spools
 from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
 from ..system.small_files import names_in
-from .folders import WORK, EnvironmentStore
+from .folders import EnvironmentStore
 
 FRESH_TIMEOUT = 3600.0  # seconds in which a wheel may be about to be installed
 ABANDONED_TIMEOUT = 7 * 86400.0  # seconds after which nobody will finish a partly sent wheel
@@ -32,7 +32,7 @@ def environments(request: Request) -> List[Dict[str, Any]]:
     for ident in store.all():
         built = store.ready(ident)
         use = _use_of(request.state, store.folder_of(ident))
-        size = disk_usage(store.folder_of(ident)) + disk_usage(store.folder_of(ident) + WORK)
+        size = sum(map(disk_usage, store.folders_of(ident)))
         with store.locked(ident, wait=False) as free:
             report = EnvironmentReport(
                 ident=ident,
@@ -56,15 +56,16 @@ def remove_environments(request: Request) -> Dict[str, Any]:
     count = size = 0
     for ident in request.read_args(RemoveRequest).idents:
         folder = store.folder_of(ident)
-        if ident not in store.all():
+        if not store.folders_of(ident):
             continue
         with store.locked(ident, wait=False) as free:
             if free and not _use_of(request.state, folder).live:
-                size += disk_usage(folder) + disk_usage(folder + WORK)
+                folders = store.folders_of(ident)
+                size += sum(map(disk_usage, folders))
                 # First of all: an interrupted removal then leaves nothing that looks complete.
                 _unlink(os.path.join(folder, "ready"))
-                for part in (folder, folder + WORK):  # a killed build leaves the second
-                    shutil.rmtree(part, ignore_errors=True)
+                for path in folders:
+                    shutil.rmtree(path, ignore_errors=True)
                 _unlink(folder + ".lock")
                 count += 1
     return to_fields(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store)))

@@ -73,7 +73,7 @@ def unpack(data: bytes, most: int = MAX_BYTES) -> List[Member]:
         at += (header.size + _BLOCK - 1) // _BLOCK * _BLOCK
         if header.type in _FOLDERS:
             continue
-        name = header.name[2:] if header.name.startswith("./") else header.name  # noqa: FURB188 - Python 3.8 has none
+        name = header.name[2:] if header.name.startswith("./") else header.name
         _check(header, name)
         if name in seen or len(seen) == MAX_MEMBERS:
             raise DamagedError("it has %r twice, or too many members" % name[:80])

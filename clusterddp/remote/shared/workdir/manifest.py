@@ -173,7 +173,7 @@ def folders_above(paths: Iterable[bytes]) -> Set[bytes]:
 def paths_above_others(paths: Iterable[bytes]) -> Set[bytes]:
     """Return the paths that are parent folders of other given paths; takes memory in proportion to their length."""
     ordered = sorted(path + b"/" for path in set(paths))  # what is below a folder follows it at once
-    return {path[:-1] for path, following in zip(ordered, ordered[1:]) if following.startswith(path)}  # noqa: RUF007 - Python 3.8
+    return {path[:-1] for path, following in zip(ordered, ordered[1:]) if following.startswith(path)}
 
 
 def stats_of(info: os.stat_result) -> Stats:
