@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clusterddp.inventory.ssh_arguments import each_option
+from clusterddp.inventory.ssh_arguments import each_option, escape_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def ssh_config_block(entry: HostEntry) -> str:
 def _settings(entry: HostEntry) -> Iterator[tuple[str, str]]:
     """Yield keywords and values; if a keyword occurs twice, ssh takes the first."""
     if entry.address != entry.name:
-        yield "HostName", entry.address.replace("%", "%%")  # of a zone, as in fe80::1%eth0; ssh expands %h there
+        yield "HostName", escape_tokens(entry.address)  # of a zone, as in fe80::1%eth0; ssh expands %h there
     if entry.port:
         yield "Port", str(entry.port)
     if entry.user:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -26,9 +27,10 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Seconds from ``90``, ``90s``, ``5m``, ``2h``, ``1.5d``; ``UsageError`` for anything else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)([smhd]?)\s*", text)
-    if not match or float(match[1]) * _SECONDS[match[2]] > _MAX_SECONDS:
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else math.inf
+    if seconds > _MAX_SECONDS:
         raise UsageError(f"{text!r} is not a duration", remedy="write it as 90s, 5m or 2h")
-    return float(match[1]) * _SECONDS[match[2]]
+    return seconds
 
 
 def duration(value: Any, *, positive: bool = False) -> float:

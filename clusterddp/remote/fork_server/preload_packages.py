@@ -160,14 +160,22 @@ def digest(paths: Iterable[str], verdicts: Iterable[PreloadVerdict]) -> str:
     return hashlib.sha256(json.dumps([RULES, sys.version, there]).encode()).hexdigest()
 
 
-def clash_with(folders: Sequence[str], script: str, asks: Container[str], reads: Container[str]) -> str:
+def clash_with(
+    folders: Sequence[str],
+    script: str,
+    asks: Container[str],
+    reads: Container[str],
+    put_first: Optional[Sequence[str]] = None,
+) -> str:
     """Return why a project could notice that packages were imported before its script began; empty if it cannot.
 
     ``folders`` come first in its scripts' search path; ``script`` is the script's own file. The packages search for the
-    modules ``asks`` (top-level names), and read the variables ``reads``.
+    modules ``asks`` (top-level names), and read the variables ``reads``. ``put_first``: what ``folders_put_first`` has
+    found; None: it is asked.
     """
     try:
-        for folder in [*folders, *folders_put_first(folders)]:
+        found = folders_put_first(folders) if put_first is None else put_first
+        for folder in dict.fromkeys([*folders, *found]):
             refuse_shadows(folder, asks)
     except (OSError, RefusedError, UnknownError) as error:
         return str(error)

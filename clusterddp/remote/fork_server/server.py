@@ -151,7 +151,9 @@ class Server:
         preload.decide(lambda: self.fork_requested(listener))
         asks = {name for one in preload.to_import for name in one.asks}
         reads = {name for one in preload.to_import for name in one.reads}
-        clash = clash_with(self.folders, script_path(self.given.argv), asks, reads) if preload.to_import else ""
+        clash = ""
+        if preload.to_import:
+            clash = clash_with(self.folders, script_path(self.given.argv), asks, reads, self.given.first)
         preload.leave_out(lambda _: clash)
         slow = "importing had taken %d s by then" % PRELOAD_TIMEOUT
         for one in preload.to_import:

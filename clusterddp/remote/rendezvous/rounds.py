@@ -260,13 +260,12 @@ class Rounds:
         go = "%d/go" % number
         last = self.store.add("%d/ready" % number, 1) == len(world.nodes)
         while not self.store.check([go]):
-            leaves = self.newest_round() > number or bool(self.excluded_nodes(world))
-            late = not (leaves or last) and self.now() > deadline
-            if leaves or late or last:
-                begins = self.store.compare_set(go, "", "left" if leaves or late else "go") == b"go"
-                if late and not begins:
-                    raise NoRound("round %d was decided, but not all of its nodes came back to it" % number)
-                return begins
+            if self.newest_round() > number or self.excluded_nodes(world):
+                return self.store.compare_set(go, "", "left") == b"go"
+            if last:
+                return self.store.compare_set(go, "", "go") == b"go"
+            if self.now() > deadline and self.store.compare_set(go, "", "left") != b"go":
+                raise NoRound("round %d was decided, but not all of its nodes came back to it" % number)
             self.sleep(self.job.poll)
         return self.store.get(go) == b"go"  # a node that left now would keep the others waiting for its ranks
 

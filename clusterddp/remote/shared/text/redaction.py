@@ -8,6 +8,7 @@ A value is found as it is, and as Python, JSON, a URL or base64 write it. Each l
 searched for too: a message often shows one of them.
 """
 
+import functools
 import itertools
 import json
 import re
@@ -35,8 +36,15 @@ class Redaction:
         for value in values:
             forms.update(form for part in _searched_parts(value.strip(), least) for form in _forms(part))
         self.forms = sorted(forms, key=len)
-        self._beginnings = _Beginnings(forms)
-        self._ends = _Beginnings(form[::-1] for form in forms)
+
+    @functools.cached_property
+    def _beginnings(self) -> "_Beginnings":
+        """For texts that were cut off; few are, so they are made at first use."""
+        return _Beginnings(self.forms)
+
+    @functools.cached_property
+    def _ends(self) -> "_Beginnings":
+        return _Beginnings(form[::-1] for form in self.forms)
 
     def text(self, text: str, *, begins: bool = True, ends: bool = True) -> str:
         """The text with each occurrence of a value replaced by ``HIDDEN``.
