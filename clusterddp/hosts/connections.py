@@ -133,7 +133,7 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class _WithoutPrompts:
-    """An ``Opener`` that never asks the user."""
+    """Opens connections without ever prompting the user for a password or passphrase."""
 
     connector: Connector
 

@@ -200,7 +200,7 @@ def _read_flag(flag: str, host: str, where: str) -> tuple[str, str, str]:
 
 
 def only_ssh_expands(text: str) -> bool:
-    """Whether the name of a known_hosts file has a token other than ``TOKENS``, or a variable of the environment."""
+    """Whether a known_hosts path has a token or an environment variable that is expanded only by ssh, not here."""
     return "${" in text or not set(re.findall(r"%(.?)", text)) <= {*TOKENS}
 
 

@@ -123,7 +123,10 @@ def evidence(
     gpus: str | None = None,
     network: NetworkEvidence | None = None,
 ) -> Evidence:
-    """Collect the hosts' answers for the checks; a run's workers and its choice of GPUs override the hosts' own."""
+    """Collect the hosts' answers for the checks.
+
+    ``nproc`` and ``gpus``, the run's options, take precedence over the hosts' variables in the inventory.
+    """
     hosts = []
     for entry, outcome in outcomes:
         named = None if gpus and isinstance(entry.gpus, tuple) else entry.gpus

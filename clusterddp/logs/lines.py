@@ -177,7 +177,7 @@ class LineSplitter:
 
 
 def _units(data: bytes) -> list[bytes]:
-    """Return the lines and redraws in the data, with their ends."""
+    """Split the data into lines and redraws of progress bars, each with the newline or carriage return that ends it."""
     units: list[bytes] = []
     for unit in data.splitlines(keepends=True):
         if unit == b"\r\n" and units and units[-1].strip() and units[-1][-1:] == b"\r":

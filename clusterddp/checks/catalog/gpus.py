@@ -40,7 +40,7 @@ def _gpu_counts(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _are_all_meant(entry: HostEntry, facts: Facts) -> bool:
-    """Whether nothing gives the host less than all its GPUs: the inventory, a job of Slurm's, or its profile."""
+    """Whether the host may use all its GPUs: neither the inventory nor CUDA_VISIBLE_DEVICES limits them."""
     return entry.gpus is None and entry.nproc is None and facts.visible_devices is None
 
 

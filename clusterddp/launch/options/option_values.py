@@ -270,7 +270,7 @@ def launcher(name: str) -> None:
 
 
 def run_name(name: str) -> None:
-    """Accept a run's name: printable and easy to type, and not that of a folder."""
+    """Accept a run's name if it is printable, easy to type, and not ``.`` or ``..``."""
     if not name.strip() or not name.isprintable() or name.startswith("-") or name in {".", ".."}:
         raise UsageError(f"{name!r} is no name", remedy="use letters and digits, such as lr3e-4")
 

@@ -110,7 +110,7 @@ def remove_leftovers(state: str) -> bool:
 
 
 def _is_of_project(spool: Spool, project: str) -> bool:
-    """Whether a spool is of that project, or of no project: an interrupted start left it before it had a plan."""
+    """Whether a run's folder belongs to the project, or to none because its start was interrupted before the plan."""
     plan = spool.readable_plan()
     if plan is None:
         return not any(os.path.exists(spool.path(name)) for name in (PLAN, "lock", EXIT))

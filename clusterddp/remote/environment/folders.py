@@ -105,7 +105,7 @@ class EnvironmentStore:
         return sorted(name for name in names if IDENT.fullmatch(name))
 
     def folders_of(self, ident: str) -> List[str]:
-        """The folders that exist of an environment: its own, and that of a build, which a killed one leaves."""
+        """Return an environment's folders that exist: its own, and that of a build, which a killed build leaves."""
         folder = self.folder_of(ident)
         return [path for path in (folder, folder + WORK) if os.path.isdir(path)]
 

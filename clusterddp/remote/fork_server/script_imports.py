@@ -51,7 +51,7 @@ def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
 
 
 def folders_put_first(folders: Sequence[str]) -> List[str]:
-    """Return the project's folders that its code may put before installed packages in sys.path; mostly none.
+    """Return the project folders that its code may insert into sys.path before site-packages; mostly none.
 
     Raises OSError or UnknownError if the project's files cannot be read, or are too many.
     """

@@ -386,7 +386,7 @@ def rebooted(spool: Spool) -> bool:
 
 
 def is_starting(spool: Spool) -> bool:
-    """Whether a start may still be making a spool."""
+    """Whether a run's folder may be that of a start in progress: less than a minute old, without a supervisor yet."""
     try:
         return not (is_stale(spool) or spool.recorded_supervisor() or spool.exit_record())
     except FileNotFoundError:  # another connection has just removed it

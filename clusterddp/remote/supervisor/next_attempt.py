@@ -22,7 +22,7 @@ def may_follow(plan: NodePlan, order: Optional[EndOrder]) -> bool:
 
 
 def why_none_follows(plan: NodePlan, ended: Iterable[NodeStatus]) -> str:
-    """Why no attempt follows the plan's, with parts that have ended so, if it fails; "" while one may."""
+    """Return why no further attempt can follow if this one fails, given the nodes that have ended; "" if one can."""
     for status in ended:
         if status.code and not status.curable:
             return "%s would fail again" % status.cause

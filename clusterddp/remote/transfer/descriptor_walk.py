@@ -191,7 +191,7 @@ def real_path(path: bytes, links: int = 40) -> bytes:
 
 
 def _link_target(folder: int, name: bytes, path: bytes) -> Optional[bytes]:
-    """The target of a link in a folder; None where there is no link. Raises Refused if it is another user's."""
+    """Return the target of a symbolic link in a folder, or None if it is no link; raises Refused for another user's."""
     try:
         link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:

@@ -77,7 +77,7 @@ def replication_notices(nodes: Iterable[NodeReport]) -> Iterator[str]:
 def stalls_found(nodes: Iterable[NodeReport], since_ns: int = 0) -> list[tuple[int, str]]:
     """Return each stall that the stall guard has found, oldest first, since a time by the operator's clock.
 
-    It is the number of the workers' start, and a line; workers that were started again may hang in the same words.
+    A stall is (number of the workers' start, line): workers that were started again may hang with the same line.
     """
     found: dict[tuple[int, str], int] = {}
     for node in nodes:

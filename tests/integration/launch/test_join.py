@@ -39,11 +39,16 @@ wait_for(sys.argv[1])
 """
 
 
-def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> None:
-    user = User(tmp_path)
+def prepare(user: User, lab: Lab, script: str) -> None:
+    """The user's project: the lab's inventory, and the script as train.py."""
     lab.write_inventory(user.folder / "inventory.yaml")
     user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("train.py", SCRIPT)
+    user.write("train.py", script)
+
+
+def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> None:
+    user = User(tmp_path)
+    prepare(user, lab, SCRIPT)
     few, more = ("--limit", "gpu00,gpu01"), ("--limit", "gpu00,gpu01,gpu02")
     with nothing_left(lab), user.start("run", *few, "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live:
         live.wait_for("rank 1 of 2")
@@ -69,9 +74,7 @@ def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> No
 @contextlib.contextmanager
 def one_of_three(lab: Lab, user: User) -> Iterator[Live]:
     """A run at work on one host that has room for two more."""
-    lab.write_inventory(user.folder / "inventory.yaml")
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("train.py", SCRIPT)
+    prepare(user, lab, SCRIPT)
     with (
         nothing_left(lab),
         user.start("run", "--limit", "gpu00", "--nnodes", "1:3", "--max-restarts", "3", "train.py") as live,
@@ -113,9 +116,7 @@ def test_two_hosts_that_join_at_the_same_moment_both_take_part(lab: Lab, tmp_pat
 def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(3, connect_timeout=2)
     user = User(tmp_path)
-    lab.write_inventory(user.folder / "inventory.yaml")
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("train.py", SCRIPT)
+    prepare(user, lab, SCRIPT)
     late = lab.host("gpu01")
     late.power_off()
     with user.start("run", "--nnodes", "2:3", "--max-restarts", "3", "train.py") as live:
@@ -137,9 +138,7 @@ def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: Ma
 def test_another_host_takes_the_place_of_one_that_was_rebooted(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(3, connect_timeout=2)
     user = User(tmp_path)
-    lab.write_inventory(user.folder / "inventory.yaml")
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("train.py", WAITS)
+    prepare(user, lab, WAITS)
     two = ("--limit", "gpu00,gpu01")
     with user.start("run", *two, "--nnodes", "1:2", "--max-restarts", "3", "train.py", "/tmp/go on") as live:
         live.wait_for("rank 1 of 2")
@@ -161,9 +160,7 @@ def test_another_host_takes_the_place_of_one_that_was_rebooted(make_lab: MakeLab
 
 def test_a_run_of_a_fixed_size_takes_nobody(lab: Lab, tmp_path: Path) -> None:
     user = User(tmp_path)
-    lab.write_inventory(user.folder / "inventory.yaml")
-    user.env["CLUSTERDDP_INVENTORY"] = "inventory.yaml"
-    user.write("train.py", SCRIPT)
+    prepare(user, lab, SCRIPT)
     with nothing_left(lab), user.start("run", "--limit", "gpu00", "train.py") as live:
         live.wait_for("rank 0 of 1")
         refused = user.run("run", "--join", live.run)

@@ -74,7 +74,7 @@ def extra_line(line: str) -> str:
 
 
 def _refuse_own(option: str, name: str) -> None:
-    """Refuse an option that the script sets itself, or that sends the job elsewhere, by any beginning of its name."""
+    """Refuse an option that the script sets itself, or ``--clusters``; sbatch also takes abbreviations of names."""
     refused = (*SET_BY_SCRIPT, "clusters") if name != "ntasks" else ()  # a whole name, though one of these begins so
     meant = next((one for one in refused if one.startswith(name)), None)
     if meant == "clusters":

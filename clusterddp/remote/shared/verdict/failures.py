@@ -122,7 +122,7 @@ class FailedWorker(NamedTuple):
     exited_ns: int = field(Fields.integer, default=0)  # when its exit was recorded: after its interpreter's teardown
 
     def by_operator(self, offset: int) -> "FailedWorker":
-        """The same with times by the operator's clock, from which the node's differs by ``offset`` ns."""
+        """Return the failure with its times by the operator's clock; the node's clock is ``offset`` ns ahead."""
         return self._replace(time_ns=self.time_ns - offset, exited_ns=self.exited_ns - offset)
 
 
@@ -198,7 +198,7 @@ def is_lost_peer(text: str) -> bool:
 
 
 def _nccl_lost_peer(text: str) -> bool:
-    """Whether NCCL's name and then a remote process or the watchdog stand in one line."""
+    """Whether a line names NCCL and, after it, a remote process or the watchdog: a peer was lost."""
     reported = [line.partition("nccl")[2] for line in text.lower().split("\n")]
     return any("remote process" in one or "watchdog" in one for one in reported)
 
