@@ -73,7 +73,7 @@ PURE = (
 )
 HARMLESS = {
     "__future__", "collections", "dataclasses", "enum", "functools", "hashlib", "hmac", "ipaddress",
-    "itertools", "jinja2", "json", "re", "shlex", "signal", "statistics", "types", "typing", "unicodedata",
+    "itertools", "jinja2", "json", "math", "re", "shlex", "signal", "statistics", "types", "typing", "unicodedata",
 }  # fmt: skip
 
 # Programs of remote/ that the training interpreter runs, so that they may ask for torch, inside a function.
