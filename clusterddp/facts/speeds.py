@@ -3,7 +3,7 @@
 The reference is the median over the hosts of what each reaches with its best partner: so one slow host, which is part
 of most pairs of a small cluster, does not lower it. A direction is slow if it is NOTABLE_SHARE below the median of the
 healthy ones and more than MAX_DEVIATIONS away; if fewer than MIN_DIRECTIONS are healthy, their scatter says little, and
-it must also be below LOW_SHARE of the reference.
+a direction is slow below LOW_SHARE of the reference.
 """
 
 from __future__ import annotations
@@ -117,10 +117,11 @@ def _usual_mbit(measured: Sequence[Speed]) -> float:
 def _limit_mbit(measured: Sequence[Speed], usual: float) -> float:
     """The speed in Mbit/s below which a direction counts as slow."""
     healthy = [one.mbit for one in measured if one.mbit >= LOW_SHARE * usual]
+    if len(healthy) < MIN_DIRECTIONS:
+        return LOW_SHARE * usual
     middle = median(healthy)
     deviation = MAD_TO_SIGMA * median(abs(value - middle) for value in healthy)
-    notable = min((1 - NOTABLE_SHARE) * middle, middle - MAX_DEVIATIONS * deviation)
-    return max(0.0, notable if len(healthy) >= MIN_DIRECTIONS else min(LOW_SHARE * usual, notable))
+    return max(0.0, min((1 - NOTABLE_SHARE) * middle, middle - MAX_DEVIATIONS * deviation))
 
 
 class _Side:

@@ -52,6 +52,13 @@ def test_a_slow_host_is_named_alone(count: int, bad: int) -> None:
     assert round(found.hosts[0].mbit) == 96
 
 
+@pytest.mark.parametrize("back", [1.0, 0.65, 0.45])
+def test_a_slow_host_is_named_although_the_only_healthy_pair_scatters(back: float) -> None:
+    found = find_slow_hosts(speeds(3, lambda *pair: 96 if 1 in pair else 9000 * (back if pair == (2, 0) else 1)))
+    assert [host.name for host in found.hosts] == ["gpu01"]
+    assert found.ways == ()
+
+
 def test_a_host_that_is_slow_one_way_only_says_which() -> None:
     found = find_slow_hosts(speeds(5, lambda one, _: 900 if one == 3 else 9000))
     assert [(host.name, host.sends, host.receives) for host in found.hosts] == [("gpu03", True, False)]
