@@ -85,6 +85,8 @@ _CRASH = (
 )
 _OUT_OF_MEMORY = r"(?i)OutOfMemoryError|out of memory|MemoryError|can't allocate memory"
 _TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)"
+# One of Python's warnings, with the line of source that it shows; both are bounded, for the job chooses the text.
+_WARNING = r"(?m)^.{1,500}:\d{1,9}: \w{0,100}Warning: .*\n?(?:  .*\n?)?"
 _FRAME = r'(?m)^[ \t]*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
@@ -356,7 +358,7 @@ def last_error_line(text: str) -> str:
 
 
 def _last_error_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _without(_WARNING, text).splitlines() if line.strip()]
     for line in reversed(lines):
         if _ends_trace(line):
             return line
@@ -371,6 +373,12 @@ def _search(pattern: str, text: str) -> "Optional[re.Match[str]]":
     import re
 
     return re.search(pattern, text)
+
+
+def _without(pattern: str, text: str) -> str:
+    import re
+
+    return re.sub(pattern, "", text)
 
 
 def _findall(pattern: str, text: str) -> List[Any]:

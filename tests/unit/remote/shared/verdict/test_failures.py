@@ -102,6 +102,23 @@ def test_a_shim_that_goes_with_its_agent_is_not_to_blame() -> None:
     assert failure.kind == ENDED
 
 
+WARNED = "/opt/torch/saver.py:448: UserWarning: Detected an existing checkpoint\n  plan = writer.prepare(plan)\n"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "text"),
+    [
+        (WARNED, "exit code 7"),
+        (f"no data for epoch 3\n{WARNED}", "exit code 7: no data for epoch 3"),
+        (f"{WARNED}no data for epoch 3\n", "exit code 7: no data for epoch 3"),
+        (f"{WARNED}  no data for epoch 3\n", "exit code 7: no data for epoch 3"),
+    ],
+)
+def test_a_warning_is_no_reason_of_an_exit(stderr: str, text: str) -> None:
+    (failure,) = worker_failures(Told().died(5, code=7, stderr=stderr).evidence)
+    assert failure.text == text
+
+
 def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     said = """Traceback (most recent call last):
   File "/home/u/work/train.py", line 12, in <module>
