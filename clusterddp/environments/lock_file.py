@@ -205,7 +205,8 @@ def _user_configuration() -> list[str]:
         return []
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - Path's raises
     files = (Path(folder, "uv", "uv.toml"), Path("/etc/uv/uv.toml"))
-    return next((["--config-file", str(path)] for path in files if path.is_file()), ["--no-config"])
+    found = next((str(path) for path in files if os.path.isfile(path)), None)  # noqa: PTH113 - Path's raises
+    return ["--config-file", found] if found else ["--no-config"]
 
 
 def find_uv() -> str | None:
@@ -223,7 +224,7 @@ def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = ()
 
     for number, line in _lines(lock, path):
         where = f"{path.name}:{number}: {line[:80]}"
-        first = line.split()[0]
+        first = re.split(f"[{_BLANKS}]", line, maxsplit=1)[0]
         included = _INCLUDED.fullmatch(line)
         if included:
             inside = path.parent / included["path"]

@@ -132,6 +132,8 @@ def test_a_wheel_is_taken_from_a_url_of_its_own_name_alone(tmp_path: Path, url: 
         ("a @ git+https://x/a.git", "is no wheel"),
         ("a @ https://x/a-1.0.tar.gz", "is no wheel"),
         ("what is this", "cannot be understood"),
+        ("\u00a0", "cannot be understood"),
+        ("\f", "cannot be understood"),
     ],
 )
 def test_a_requirement_that_is_no_lock_is_refused_with_its_line(tmp_path: Path, line: str, said: str) -> None:
