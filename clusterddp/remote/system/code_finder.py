@@ -78,8 +78,8 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
     """Open a folder one path component after another; its descriptor (O_PATH), and its path without links.
 
     No other user's link is followed. The caller checks that the folder itself belongs to this user. ``path`` is
-    absolute, without ``..``; ``make``: missing folders are made (0700); ``alone``: only this user and root may be able
-    to replace the folder by another; ``links``: how many links are followed, as many as the kernel does.
+    absolute; ``make``: missing folders are made (0700); ``alone``: only this user and root may be able to replace the
+    folder by another; ``links``: how many links are followed, as many as the kernel does.
 
     Raises OSError: with number 0 where the way is not safe, else as the system reports it.
     """
@@ -98,10 +98,10 @@ def open_folder(path: str, make: bool = False, alone: bool = True, links: int = 
         if isinstance(handle, str):
             if not links:
                 raise OSError(40, os.strerror(40), current)  # ELOOP
-            target = os.path.normpath(os.path.join(os.path.dirname(current), handle, *names[count:]))
+            target = os.path.join(os.path.dirname(current), handle, *names[count:])
             return open_folder(target, make and count < len(names), alone, links - 1)
         parent = handle
-    return parent, path
+    return parent, os.path.normpath(path)  # what stands before a `..` is a folder here, not a link
 
 
 def _make_missing(name: str, parent: int) -> None:

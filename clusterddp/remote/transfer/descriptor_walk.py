@@ -187,7 +187,9 @@ def real_path(path: bytes, links: int = 40) -> bytes:
         return os.path.join(folder, *missing, name)
     if not links:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return real_path(os.path.normpath(os.path.join(folder, target)), links - 1)
+    whole = os.path.join(folder, target).rstrip(b"/") or b"/"
+    resolve = real_folder if os.path.basename(whole) in (b"", b".", b"..") else real_path
+    return resolve(whole, links - 1)
 
 
 def _link_target(folder: int, name: bytes, path: bytes) -> Optional[bytes]:

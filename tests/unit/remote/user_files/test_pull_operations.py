@@ -124,6 +124,16 @@ def test_a_path_that_is_a_link_of_this_user_is_followed(host: FakeHost, tmp_path
             listed(host, name)
 
 
+def test_a_link_through_a_link_and_up_leads_where_the_kernel_leads(host: FakeHost) -> None:
+    write(host.workdir, **{"runs/7/ckpt/x": "", "runs/7/best": "of run 7", "best": "of none"})
+    (host.workdir / "cur").symlink_to("runs/7/ckpt")
+    for name, target in (("file", "cur/../best"), ("folder", "cur/.."), ("through", "folder/ckpt/../best")):
+        (host.workdir / name).symlink_to(target)
+    assert listed(host, "file")["root"] == listed(host, "through")["root"] == str(host.workdir / "runs/7")
+    assert paths(host, "file") == paths(host, "through") == ["best"]
+    assert paths(host, "folder") == ["best", "ckpt/x"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's links are made")
 @pytest.mark.parametrize("target", ["private", "private/key", "gone"])
 def test_a_path_that_is_another_users_link_is_refused(host: FakeHost, tmp_path: Path, target: str) -> None:
