@@ -18,6 +18,7 @@ from clusterddp.logs.renderers import renderer_for
 from clusterddp.logs.resume import offsets_after, read_lines
 from clusterddp.logs.save import Saver
 from clusterddp.logs.selection import Selection
+from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.watch import RunWatch
 from clusterddp.text.folding import folded_names
@@ -94,10 +95,13 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
 
 
 def _refuse_missing_rank(run: Run, ranks: tuple[int, ...]) -> None:
-    """Raise RunError if no worker has one of these ranks, neither from the start nor on a host that joined later."""
-    late = [rank for rank in ranks if rank >= (run.record.world_size or 0)]
-    if late:
-        run.view().holders(late)
+    """Raise RunError if no worker of any attempt had one of these ranks, from the start or on a host that joined."""
+    if not ranks or min(ranks) < (run.record.world_size or 0):
+        return
+    view = run.view()
+    started = (event.rank for node in (*view.earlier, *view.nodes) for event in of_kind(node.events, WORKER_STARTED))
+    if set(ranks).isdisjoint(started):
+        view.holders(ranks)
 
 
 def wait_until_begun(run: Run) -> Run:

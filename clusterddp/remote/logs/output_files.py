@@ -233,7 +233,7 @@ class LineFilter:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._held = b""
-        self._passed = b""  # the unit before, if it passed
+        self._before, self._passed = b"", False  # the unit before, and whether it passed
 
     def filter(self, chunk: LogChunk, *, final: bool) -> Iterator[LogChunk]:
         """The parts of a chunk, and of an unfinished line before it, that pass; neighbours in one piece."""
@@ -249,10 +249,11 @@ class LineFilter:
     def _matching(self, units: "list[bytes]", offset: int) -> "Iterator[tuple[int, bytes]]":
         run = b""
         for unit in units:
-            ends_line = unit == b"\r\n" and self._passed[-1:] == b"\r"  # what looked like a redraw is the line
-            passes = ends_line or self._wanted(offset, unit.rstrip(b"\r\n"))
-            self._passed = unit if passes else b""
-            if passes:
+            ends_line = unit == b"\r\n" and self._before[-1:] == b"\r" and self._before.strip()
+            if not ends_line:  # else what looked like a redraw is the line
+                self._passed = bool(self._wanted(offset, unit.rstrip(b"\r\n")))
+            self._before = unit
+            if self._passed:
                 run += unit
             elif run:
                 yield offset - len(run), run

@@ -13,13 +13,16 @@ import pytest
 from clusterddp.cli import run_lines
 from clusterddp.cli.actions import logs_action as logs
 from clusterddp.cli.main import main
+from clusterddp.errors import RunError
 from clusterddp.logs.checked_frames import End
 from clusterddp.logs.fold import Fold
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.cli_help import folder
 from tests.unit.logs.test_render import Source
+from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from clusterddp.logs.checked_frames import LogFrame
     from clusterddp.logs.selection import Position, Selection
@@ -111,3 +114,37 @@ def test_a_pattern_chooses_also_a_host_that_has_no_part_yet(
     monkeypatch.setattr(Run, "selected", selected)
     assert shown(monkeypatch, capsys, "--host", "all")
     assert {*chosen} == {("gpu00", "spare")}
+
+
+def _elastic() -> tuple[RunView, ...]:
+    """Two of three ranks answer; the host of the third joined later."""
+    told = Told(0, workers=2, run="r1", hosts=["gpu00", "gpu01"], world_size=2)
+    return tuple(run_views([told.node], ("gpu01",)))
+
+
+def _relaunched() -> tuple[RunView, ...]:
+    """The second attempt has half of the ranks of the first."""
+    first = [Told(n, workers=2, run="r1", hosts=["gpu00", "gpu01"], world_size=4) for n in (0, 1)]
+    second = Told(0, workers=2, run="r1", hosts=["gpu00"], world_size=2)
+    second.fields["attempt"] = 2
+    return tuple(run_views([*(one.node for one in first), second.node], ()))
+
+
+@pytest.mark.parametrize(
+    ("views", "ranks", "said"),
+    [
+        (_elastic, (0, 2), ""),
+        (_elastic, (2,), "was not found"),
+        (_relaunched, (0, 3), ""),
+        (_relaunched, (3,), ""),
+        (_relaunched, (4, 5), "has no rank 4"),
+    ],
+)
+def test_ranks_are_refused_only_if_no_attempt_had_one(
+    views: Callable[[], Sequence[RunView]], ranks: tuple[int, ...], said: str
+) -> None:
+    (view,) = views()
+    run: Any = SimpleNamespace(record=view.record, view=lambda: view)
+    expected = pytest.raises(RunError, match=said) if said else contextlib.nullcontext()
+    with expected:
+        logs._refuse_missing_rank(run, ranks)

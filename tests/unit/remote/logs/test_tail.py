@@ -208,6 +208,14 @@ def test_a_line_that_a_pty_ended_once_more_passes_with_its_end(writer: Writer) -
         assert read(writer, grep="loss", timed=timed).text() == b"loss 1\r\r\nloss 2\r\r\n"
 
 
+def test_a_line_that_a_pty_ended_once_more_is_left_out_with_its_end(writer: Writer) -> None:
+    writer.say("0.0.out", b"DEBUG 1\r\r\nstep 1\r\r\n\r\nDEBUG 2\r")
+    writer.say("0.0.out", b"\r\n\r\r\n")
+    writer.end()
+    for timed in (False, True):
+        assert read(writer, grep="^(?!DEBUG)", timed=timed).text() == b"step 1\r\r\n\r\n\r\r\n"
+
+
 def test_grep_sees_a_long_line_as_one(writer: Writer) -> None:
     writer.say("0.0.out", b"x" * 100_000 + b"needle\n" + b"y" * 100_000 + b"\n")
     writer.end()
