@@ -100,7 +100,7 @@ def environment(inventory: Path) -> dict[str, str]:
 
 def config_notice(inventory: Path) -> str:
     """Return the message that Ansible will not use this folder's ``ansible.cfg``; empty if it does, or without one."""
-    here, path = Path.cwd().resolve(), inventory.resolve()
+    here, path = Path.cwd().resolve(), inventory.absolute().parent.resolve() / inventory.name
     named_here = here in path.parents and _OWN_FOLDER not in path.relative_to(here).parts
     if "ANSIBLE_CONFIG" in os.environ or named_here or not (here / _CONFIG).exists():
         return ""

@@ -73,7 +73,7 @@ def _rules_of(root: bytes, folder: bytes) -> Rules:
     """Read a folder's .gitignore; empty if that is a folder. As in git, an invalid pattern is skipped."""
     path = os.path.join(folder, _GITIGNORE)
     whole_path = Path(os.fsdecode(os.path.join(root, path)))
-    if whole_path.is_dir():
+    if os.path.isdir(whole_path):  # noqa: PTH112 - Path's raises
         return ()
     try:
         lines = as_text(read(whole_path, _MAX_GITIGNORE, follow_link=True)).splitlines()

@@ -114,7 +114,9 @@ def test_an_ansible_cfg_of_a_folder_is_taken_only_beside_a_named_inventory(
     (home / ".ansible.cfg").touch()
     assert ansible.environment(inventory)["ANSIBLE_CONFIG"] == str(home / ".ansible.cfg")
     assert "ANSIBLE_CONFIG" not in ansible.environment(clone / "own.yaml")
-    assert not ansible.config_notice(Path("own.yaml"))
+    (clone / "link.yaml").symlink_to(inventory)
+    for name in ("own.yaml", "link.yaml"):
+        assert not ansible.config_notice(Path(name))
     monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
     assert ansible.environment(inventory)["ANSIBLE_CONFIG"] == "ansible.cfg"
     monkeypatch.delenv("ANSIBLE_CONFIG")
