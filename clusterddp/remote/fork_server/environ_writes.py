@@ -7,8 +7,8 @@ be. Installed packages are not examined.
 
 import ast
 import os
-from itertools import chain
-from typing import Container, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from itertools import chain, islice
+from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from .environ_reads import is_free
 
@@ -44,36 +44,53 @@ def mattering_write(folders: Sequence[str], script: str = "", reads: Optional[Co
 def project_files(folders: Sequence[str]) -> Iterator[str]:
     """Yield the Python files below the folders, except in hidden folders, installed packages and environments.
 
-    Folders that links lead to count too, as imports go through them; each is read once.
-
-    Raises UnknownError if there are more than ``MAX_FILES`` files or folders, or ``MAX_BYTES`` bytes; OSError if a
-    folder or file cannot be read.
+    Raises UnknownError if there are more than ``MAX_FILES`` files, or ``MAX_BYTES`` bytes; OSError if a folder or file
+    cannot be read.
     """
     files = size = 0
+    for base, names in _code_folders(folders):
+        for name in names:
+            path = os.path.join(base, name)
+            if not name.endswith(".py") or not os.path.isfile(path):
+                continue
+            files, size = files + 1, size + os.path.getsize(path)
+            if files > MAX_FILES or size > MAX_BYTES:
+                raise UnknownError("%s has too many Python files to look for variables in" % base)
+            yield path
+
+
+def _code_folders(folders: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
+    """Yield once each folder that may hold code, and the names of its files; those behind links come last.
+
+    Imports go through links too, but most lead to data: of those only folders that look like code are entered, and
+    what cannot be read there is left out.
+    """
     seen: Set[Tuple[int, int]] = set()
-    for folder in sorted(set(folders)):
-        for base, inside, names in os.walk(folder, onerror=_raise, followlinks=True):
+    todo: List[Tuple[str, Optional[Callable[[OSError], None]]]] = [(folder, _raise) for folder in sorted(set(folders))]
+    for top, on_error in todo:  # which grows meanwhile
+        for base, inside, names in os.walk(top, onerror=on_error):
             state = os.stat(base)
-            if (state.st_dev, state.st_ino) in seen or len(seen) > MAX_FILES:
-                inside.clear()
-                continue
+            new = (state.st_dev, state.st_ino) not in seen and "pyvenv.cfg" not in names
             seen.add((state.st_dev, state.st_ino))
-            inside[:] = sorted(name for name in inside if name not in SKIPPED_FOLDERS and not name.startswith("."))
-            if "pyvenv.cfg" in names:
-                inside.clear()
-                continue
-            for name in names:
-                path = os.path.join(base, name)
-                if not name.endswith(".py") or not os.path.isfile(path):
-                    continue
-                files, size = files + 1, size + os.path.getsize(path)
-                if files > MAX_FILES or size > MAX_BYTES:
-                    raise UnknownError("%s has too many Python files to look for variables in" % folder)
-                yield path
+            inside[:] = sorted(one for one in inside if new and one not in SKIPPED_FOLDERS and not one.startswith("."))
+            below = (os.path.join(base, name) for name in inside)
+            todo += [(path, None) for path in below if os.path.islink(path) and _looks_like_code(path)]
+            if new:
+                yield base, names
 
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _looks_like_code(folder: str) -> bool:
+    """Whether a folder has Python files or packages among its first entries; False if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry.name for entry in islice(entries, MAX_FILES)]
+    except OSError:
+        return False
+    return any(name.endswith(".py") or os.path.isfile(os.path.join(folder, name, "__init__.py")) for name in found)
 
 
 def _first_write_in(path: str, reads: Optional[Container[str]]) -> Optional[str]:

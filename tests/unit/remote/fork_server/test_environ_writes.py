@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,6 +111,36 @@ def test_folders_behind_links_are_examined_once(tmp_path: Path) -> None:
     (tmp_path / "lib" / "round").symlink_to("..")
     assert mattering_write([f"{tmp_path}/project"]) == f"{tmp_path}/project/again/setup.py:2 sets OMP_NUM_THREADS"
     assert len(list(environ_writes.project_files([f"{tmp_path}/project"]))) == 1
+
+
+def test_folders_of_data_are_no_limit_and_those_behind_links_are_passed_by(tmp_path: Path) -> None:
+    project, disk = tmp_path / "project", tmp_path / "disk"
+    for number in range(environ_writes.MAX_FILES + 1):
+        (project / "data" / str(number)).mkdir(parents=True)
+    (project / "src").mkdir()
+    (project / "src" / "settings.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
+    (disk / "images" / "lost").mkdir(parents=True)
+    (disk / "images" / "lost" / "setup.py").write_text("import os\nos.environ.clear()\n")
+    (project / "images").symlink_to(disk / "images")
+    assert mattering_write([str(project)]) == f"{project}/src/settings.py:2 sets OMP_NUM_THREADS"
+    assert list(environ_writes.project_files([str(project)])) == [f"{project}/src/settings.py"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes the rights of another user")
+def test_what_cannot_be_read_behind_a_link_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "lib" / "pkg").mkdir(parents=True)
+    (tmp_path / "lib" / "pkg" / "__init__.py").touch()
+    (tmp_path / "lib" / "lost+found").mkdir(mode=0o700)
+    (tmp_path / "project" / "lib").symlink_to("../lib")
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        found = list(environ_writes.project_files([f"{tmp_path}/project"]))
+    finally:
+        os.seteuid(0)
+    assert found == [f"{tmp_path}/project/lib/pkg/__init__.py"]
 
 
 def test_a_script_that_is_no_source_may_set_any(tmp_path: Path) -> None:
