@@ -35,6 +35,7 @@ _NOT_REACHED = "was not reached before the command was ended"
 MAX_COLLECTED = 16 << 20  # bytes of one host's output
 _END_TIMEOUT = 10.0  # seconds beyond the grace in which a host must report that nothing is left
 SETUP_TIMEOUT = 120.0  # seconds that a host's setup lines may take, before the command's own time begins
+_LAST_LOOK = 1.0  # seconds to read what has arrived: more than its time may be over after this process was suspended
 _NO_REPORT = "does not say whether the command has ended there"
 
 
@@ -65,6 +66,7 @@ class Execution:
         self._stopping = threading.Event()
         self._begun: dict[str, float] = {}  # the hosts on which the command was started, and when (monotonic)
         self._shown = 0.0  # seconds for which who reads the events was busy with them
+        self._late: dict[str, float] = {}  # the hosts whose time is over, and since when we know (monotonic)
         self._limit: float | None = None  # seconds in which a host that has begun must report the end
         if command.timeout is not None:
             setup = 0.0 if command.bare else SETUP_TIMEOUT
@@ -121,22 +123,27 @@ class Execution:
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return
-            waits = [remaining, self._limit, *self._times_left().values()]  # of those that begin meanwhile, the limit
+            times_left = [max(left, _LAST_LOOK) for left in self._times_left().values()]
+            waits = [remaining, self._limit, *times_left]  # of those that begin meanwhile, the limit
             events = self._merge.batch(min((wait for wait in waits if wait is not None), default=None))
             for event in events:
                 if isinstance(event, StreamBroken):
                     self.results[event.host] = unreached(event.host, str(event.error))
                 elif isinstance(event, StreamEnded) and event.host not in self.results:
                     self.results[event.host] = self._result(read_end(event.host, event.ended))
-            for name, left in self._times_left().items():
-                if left <= 0:
-                    self._merge.give_up(name)
-                    self.results[name] = unreached(name, _NO_REPORT)
+            self._give_up_late_hosts()
             began = time.monotonic()
             yield events
             self._shown += time.monotonic() - began
             if not events and self._merge.done:
                 return
+
+    def _give_up_late_hosts(self) -> None:
+        now = time.monotonic()
+        for name, left in self._times_left().items():
+            if left <= 0 and now - self._late.setdefault(name, now) >= _LAST_LOOK:
+                self._merge.give_up(name)
+                self.results[name] = unreached(name, _NO_REPORT)
 
     def _times_left(self) -> dict[str, float]:
         """Return the seconds within which each host that has begun must report the end; empty without a time limit."""

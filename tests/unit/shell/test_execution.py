@@ -145,6 +145,32 @@ def test_a_host_that_does_not_report_the_end_in_time_is_given_up(
     assert (ends["gpu01"].code, ends["gpu01"].error) == (125, "does not say whether the command has ended there")
 
 
+def test_an_end_that_lies_unread_when_the_time_is_over_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_module, "_END_TIMEOUT", 0.0)
+    monkeypatch.setattr(execution_module, "_LAST_LOOK", 5.0)
+    monkeypatch.setattr(Command, "args", lambda *_: {})
+    host, awake = FakeHost("gpu00"), threading.Event()
+    frames = host.stream
+
+    def suspended(*words: Any) -> Iterator[Frame]:
+        awake.wait(10)
+        yield from frames(*words)
+
+    monkeypatch.setattr(host, "stream", suspended)
+    command = Command(argv=("true",), bare=True, timeout=0.0, grace=0.0)
+    group = HostGroup([host.entry], lambda _: host)  # type: ignore[arg-type, return-value]
+    with Execution(group, command, workdirs={"gpu00": ""}, subfolder="", given=None) as execution:
+        give_up = execution._give_up_late_hosts
+
+        def wake() -> None:
+            awake.set()
+            give_up()
+
+        monkeypatch.setattr(execution, "_give_up_late_hosts", wake)
+        (end,) = execution.collected()
+    assert (end.code, end.error) == (0, "")
+
+
 def test_setup_lines_have_the_time_that_the_host_gives_them() -> None:
     assert setup_env.TIMEOUT == SETUP_TIMEOUT
 
