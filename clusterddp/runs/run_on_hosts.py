@@ -249,14 +249,17 @@ class RunOnHosts:
         Raises:
             InventoryError: The pattern is invalid.
         """
+        return self._matching(pattern) or list(self.cluster.inventory.matching(pattern, origin))
+
+    def _matching(self, pattern: str) -> list[str]:
+        """Return what ``hosts_like`` does; nothing where no host matches."""
         inventory = self.cluster.inventory
         names = dict.fromkeys([*(entry.name for entry in inventory.hosts), *self.hosts])
-        matching = list(select(pattern, list(names), inventory.groups).hosts)
-        return matching or list(inventory.matching(pattern, origin))
+        return list(select(pattern, list(names), inventory.groups).hosts)
 
     def selected(self, selection: Selection) -> list[str]:
-        """Return the hosts whose streams a selection needs."""
-        hosts = selection.hosts if selection.pattern is None else self.hosts_like(selection.pattern, "host")
+        """Return the hosts whose streams a selection needs; a later attempt may have none of them."""
+        hosts = selection.hosts if selection.pattern is None else self._matching(selection.pattern)
         return [name for name in self.spools if hosts is None or name in hosts]
 
     def verdict(self) -> Verdict | None:

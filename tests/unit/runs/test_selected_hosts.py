@@ -20,3 +20,9 @@ def test_a_pattern_matches_the_hosts_of_each_attempt_and_names_do_not_change() -
     assert requeued.selected(Selection(hosts=hosts, pattern="gpu*")) == ["gpu03"]
     assert requeued.selected(Selection(hosts=hosts)) == []
     assert requeued.selected(Selection()) == ["gpu03", "cpu01"]
+
+
+def test_an_attempt_without_a_named_host_has_nothing_of_it() -> None:
+    site: Any = SimpleNamespace(inventory=Inventory(hosts=(), groups={}, path=None))
+    run = Run(site, "abcdefghij", 2, {"gpu03": "/s"}, PLAN.record._replace(hosts=("gpu03",), launcher="slurm"))
+    assert run.selected(Selection(hosts=("gpu07",), pattern="gpu07")) == []
