@@ -59,7 +59,7 @@ _LOADER = (
 COMMAND = (
     "exec /bin/sh -c 'IFS= read -r a; IFS= read -r b; s=98; "
     'if test -n "$a"; then set -- "$a"; else set -- python3 "$b"; fi; '
-    'for p; do command -v "$p" >/dev/null 2>&1 || continue; '
+    'for p; do case "$p" in "~/"*) p="$HOME/${p#??}";; esac; command -v "$p" >/dev/null 2>&1 || continue; '
     f'"$p" -I -S -c "{_LOADER}"; s=$?; test $s = 97 || exit $s; done; exit $s\''
 )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
 
 MIB = 1 << 20
+LOGIN_SHELLS = ["bash", "csh", "tcsh", "fish", "dash"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ class TestStart:
         assert alive(host.hello.pid)
         assert host.noise == ""
 
-    @pytest.mark.parametrize("shell", ["bash", "csh", "tcsh", "fish", "dash"])
+    @pytest.mark.parametrize("shell", LOGIN_SHELLS)
     def test_any_login_shell_runs_the_constant_command(self, state: Path, shell: str) -> None:
         program = shutil.which(shell)
         if program is None:
@@ -116,6 +117,20 @@ class TestStart:
         shell = Shell("/bin/sh", env=self.python3(tmp_path / "bin", "#!/bin/sh\nexit 97\n"))
         with Host.open(entry(tmp_path / "state"), shell) as host:
             assert Path(host.hello.executable).samefile(sys.executable)
+
+    @pytest.mark.parametrize("variable", ["python", "ansible_python"])
+    @pytest.mark.parametrize("shell", LOGIN_SHELLS)
+    def test_an_interpreter_below_the_home_serves(self, tmp_path: Path, state: Path, shell: str, variable: str) -> None:
+        program = shutil.which(shell)
+        if program is None:
+            pytest.skip(f"no {shell} here")
+        environment = self.python3(tmp_path / "bin", "#!/bin/sh\nexit 97\n") | {"HOME": str(tmp_path)}
+        link = tmp_path / "my venv" / "python"
+        link.parent.mkdir()
+        link.symlink_to(sys.executable)
+        there = entry(state, **{variable: "~/my venv/python"})
+        with Host.open(there, Shell(program, env=environment)) as host:
+            assert host.hello.executable == str(link)
 
     @pytest.mark.parametrize("shell", ["/bin/false", "/usr/sbin/nologin"])
     def test_an_account_without_a_shell(self, tmp_path: Path, shell: str) -> None:
