@@ -190,7 +190,7 @@ class Connector:
         for target in targets:
             via = target.via
             while via is not None:
-                jumps[via.digest] = via
+                jumps[via.account] = via
                 via = via.via
         found = {target.name: self._kept.stop(target) for target in [*targets, *jumps.values()]}
         return {name: wrong for name, wrong in found.items() if wrong is not None}

@@ -1,8 +1,8 @@
 """Kept connections: OpenSSH masters that `up --keep` makes, and that later commands use instead of a login.
 
 Each is named by the digest of the ``Target`` that it was made for, so that it serves no other: its control socket is
-``DIGEST-SECONDS-TOKEN``, in a folder of this user's alone. The token keeps an old master, which removes its socket when
-it ends, from removing that of the next.
+``DIGEST-SECONDS-ACCOUNT-TOKEN``, in a folder of this user's alone. By its account it is found to be ended, whatever has
+changed since. The token keeps an old master, which removes its socket when it ends, from removing that of the next.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target
 
 _log = logging.getLogger("clusterddp")
-_LONGEST_BASE = 40  # letters: a socket's path has to fit into 104 bytes, with 17 that ssh adds while it makes it
-_SOCKET = re.compile(r"([a-z2-7]{24})-\d+-[0-9a-f]{4}")  # with a suffix it is one that ssh makes
+_LONGEST_BASE = 31  # letters: a socket's path has to fit into 104 bytes, with 17 that ssh adds while it makes it
+_SOCKET = re.compile(r"([a-z2-7]{24})-\d+-[a-z2-7]{8}-[0-9a-f]{4}")  # with a suffix it is one that ssh makes
 _MAX_STDERR = 64 * 1024  # bytes of ssh's messages that are read
 
 
@@ -89,21 +89,14 @@ class KeptConnections:
         return pipe
 
     def stop(self, target: Target) -> str | None:
-        """End the target's kept connection: it takes nothing more, and goes when what uses it has ended.
+        """End all kept connections to the target's account: they take nothing more, and go when nothing uses them.
 
         One that hangs is killed. Returns what has gone wrong, or an empty text; None if there is none.
         """
-        found = self._socket(target.digest) if self.found else None
-        if found is None:
-            return None
-        try:
-            mux.stop_listening(found)
-        except MuxError as error:
-            with contextlib.suppress(FileNotFoundError):
-                found.unlink()
-            _kill_master(_folder() / found.name)
-            return str(error)
-        return ""
+        with self._lock:
+            digests = [key for key, name in (self._sockets or {}).items() if name.split("-")[2] == target.account]
+        results = [_end(found) for digest in digests if (found := self._socket(digest))]
+        return max(results, default=None)
 
     @property
     def found(self) -> bool:
@@ -165,11 +158,12 @@ class KeptConnections:
             socket = self._socket(digest)
             if socket and socket.name.split("-")[1] == str(self._seconds) and mux.is_live(socket):
                 return
-            self.stop(target)
+            if socket:
+                _end(socket)
             try:
                 if target.via is not None:
                     self._ensure_jump(target.via, asked_at)
-                self._log_in(target, f"{digest}-{self._seconds}-{secrets.token_hex(2)}")
+                self._log_in(target, f"{digest}-{self._seconds}-{target.account}-{secrets.token_hex(2)}")
             except (MuxError, HostError) as error:
                 self._failures[digest] = time.monotonic(), str(error)
                 raise
@@ -215,6 +209,18 @@ class KeptConnections:
             raise error
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         raise MuxError("no login in time" if late else lines[-1] if lines else "ssh said nothing")
+
+
+def _end(socket: Path) -> str:
+    """End the master of a control socket; one that hangs is killed. Returns what has gone wrong, or an empty text."""
+    try:
+        mux.stop_listening(socket)
+    except MuxError as error:
+        with contextlib.suppress(FileNotFoundError):
+            socket.unlink()
+        _kill_master(_folder() / socket.name)
+        return str(error)
+    return ""
 
 
 def _kill_master(socket: Path) -> None:

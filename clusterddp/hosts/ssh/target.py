@@ -53,14 +53,18 @@ class Target:
     configured: str = ""  # a digest of all that the ssh configuration and the ssh arguments say of it
 
     @property
+    def account(self) -> str:
+        """A name (40 bits) of the machine and of the user there, whatever keys and settings lead to them."""
+        return _name(5, self.alias, self.host, self.port, self.user, self.via and self.via.account)
+
+    @property
     def digest(self) -> str:
         """A name (120 bits) of all that decides which machine it is, as whom and on what trust we log in there.
 
         What only one command says is left out: names in messages, time limits, whether a new host key is recorded.
         """
         own = replace(self, name="", accept_new=False, connect_timeout=0, absent_key=None, live_master=False, via=None)
-        text = repr((own, self.via and self.via.digest))
-        return base64.b32encode(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:15]).decode().lower()
+        return _name(15, own, self.via and self.via.digest)
 
     @property
     def host_key_files(self) -> tuple[Path, ...]:
@@ -71,6 +75,12 @@ class Target:
     def endpoint(self) -> str:
         """``host:port`` for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _name(size: int, *values: object) -> str:
+    """A digest of ``values``, of so many bytes, as letters and digits."""
+    digest = hashlib.sha256(repr(values).encode(errors="surrogateescape")).digest()
+    return base64.b32encode(digest[:size]).decode().lower()
 
 
 def unlock_remedy(key: Path) -> str:

@@ -155,6 +155,27 @@ def test_it_takes_nothing_more_once_it_is_ended_and_goes_with_its_last_session(
     wait_until("it ends", lambda: not masters(runtime) and not sockets(runtime))
 
 
+def new_key(home: Path) -> None:
+    make_key(home / ".ssh" / "id_ecdsa", kind="ecdsa")
+
+
+def edited_config(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("ForwardAgent no\n")
+
+
+@pytest.mark.parametrize("change", [new_key, edited_config])
+def test_it_is_ended_after_the_settings_have_changed(
+    sshd: Sshd, entry: HostEntry, home: Path, runtime: Path, change: Callable[[Path], None]
+) -> None:
+    change(home)
+    assert said(entry, keep=600) == b"hi\n"
+    assert (sshd.logins(), len(masters(runtime))) == (2, 2)
+    with contextlib.closing(Connector()) as connector:
+        assert connector.stop_keeping([replace(entry, user="another")]) == {}
+        assert connector.stop_keeping([replace(entry, ssh_args=("-o", "Compression=yes"))]) == {"gpu01": ""}
+    wait_until("both end", lambda: not masters(runtime) and not sockets(runtime))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
 def test_a_master_that_is_dead_or_hangs_costs_a_login(
     sshd: Sshd, entry: HostEntry, runtime: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
