@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from clusterddp.hosts.ssh.private_keys import Ask
     from clusterddp.hosts.ssh.target import Target
 
 PROMPTED_SECONDS = 0.5  # seconds: loading a key that took longer has waited for its passphrase
@@ -154,16 +155,24 @@ class Authentication:
         try:
             with PROMPT_LOCK:
                 if "keyboard-interactive" in allowed:
-                    whose = f"({user}@{self.target.alias}) "  # the rest is the server's text
-                    return transport.auth_interactive(
-                        user,
-                        lambda _title, _text, prompts: [
-                            ask(whose + one_line(prompt)[:MAX_PROMPT_LENGTH]) for prompt, _echo in prompts[:MAX_PROMPTS]
-                        ],
-                    )
+                    try:
+                        return self._answer_questions(transport, ask)
+                    except paramiko.BadAuthenticationType as error:  # where PAM is off, or may not ask
+                        if "password" not in error.allowed_types:
+                            raise
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.endpoint}: "))
         except paramiko.SSHException as error:
             raise (self._answer_error(told) if told else self._login_error(failed)) from error
+
+    def _answer_questions(self, transport: paramiko.Transport, ask: Ask) -> list[str]:
+        """Log in by the user's answers to the server's questions."""
+        whose = f"({self.target.user}@{self.target.alias}) "  # the rest is the server's text
+        return transport.auth_interactive(
+            self.target.user,
+            lambda _title, _text, prompts: [
+                ask(whose + one_line(prompt)[:MAX_PROMPT_LENGTH]) for prompt, _echo in prompts[:MAX_PROMPTS]
+            ],
+        )
 
     def _hangup_error(self, key: Path) -> DroppedError:
         return DroppedError(

@@ -136,6 +136,37 @@ def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
             thread.join()
 
 
+@pytest.mark.parametrize("keys", [0, 1])
+@pytest.mark.parametrize("allowed", ["publickey,password", "password"])
+def test_a_password_is_asked_for_where_the_host_asks_no_questions(tmp_path: Path, keys: int, allowed: str) -> None:
+    file = tmp_path / "id_ecdsa"
+    paramiko.ECDSAKey.generate().write_private_key_file(str(file))
+    ours, theirs = socket.socketpair()
+    server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    interface = Asking([])
+    interface.allowed = allowed
+    interface.check_auth_interactive = lambda *_: paramiko.AUTH_FAILED  # type: ignore[method-assign,attr-defined]
+    interface.check_auth_password = lambda *given: (  # type: ignore[method-assign]
+        paramiko.AUTH_SUCCESSFUL if given == ("me", "right") else paramiko.AUTH_FAILED  # type: ignore[attr-defined]
+    )
+    prompts: list[str] = []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        return "right"
+
+    try:
+        server.start_server(threading.Event(), interface)
+        client.start_client(timeout=30)
+        target = replace(TARGET, key_files=(file,) * keys)
+        assert Authentication(target=target, credentials=Credentials(ask)).authenticate(client) == []
+    finally:
+        client.close()
+        server.close()
+    assert prompts == ["Password of me on 10.0.0.1:22: "]
+
+
 @pytest.mark.parametrize("answer", [None, "wrong"])
 @pytest.mark.parametrize("allowed", ["password", "keyboard-interactive,password"])
 @pytest.mark.parametrize(
