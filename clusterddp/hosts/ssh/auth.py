@@ -15,7 +15,8 @@ from clusterddp.hosts.ssh.key_files import UnreadableKeyError
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key_error
 from clusterddp.hosts.ssh.pipes import DroppedError
 from clusterddp.hosts.ssh.private_keys import PROMPT_LOCK, Credentials, LockedKeyError
-from clusterddp.hosts.ssh.target import login_remedy, unlock_remedy
+from clusterddp.hosts.ssh.target import login_remedy, private_key, unlock_remedy
+from clusterddp.project.user_folders import is_there
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Authentication:
             for key in list(agent_keys.values()):
                 yield f"agent key {key.comment or key.get_name()}", key
         for path in target.key_files[target.named_key_count :]:
-            yield from self._load_key(path, agent_keys, failed)
+            if target.only_named_keys or _public_blob(path) not in agent_keys:  # else it was offered
+                yield from self._load_key(path, agent_keys, failed)
 
     def _agent_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Sequence[paramiko.AgentKey]:
         """The agent's keys; the agent is closed with ``agents``."""
@@ -122,6 +124,9 @@ class Authentication:
         public = _public_blob(path)
         if public in agent_keys:
             yield f"{path} (agent)", agent_keys.pop(public)
+            return
+        if public and not is_there(private_key(path)):
+            failed.unusable.append(f"no agent here holds the private key of {path}")
             return
         began = time.monotonic()
         try:
@@ -208,8 +213,8 @@ class Authentication:
 
 
 def _public_blob(path: Path) -> bytes:
-    """Return the public key stored beside a private key, or ``b""``."""
-    try:
-        return base64.b64decode((path.parent / f"{path.name}.pub").read_text().split()[1])
-    except (OSError, ValueError, IndexError):  # needed only to find the same key in the agent
-        return b""
+    """Return the public key stored beside a private key, or in the file itself; or ``b""``."""
+    for file in (path.with_name(f"{path.name}.pub"), path):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # needed only to find the same key in the agent
+            return base64.b64decode(file.read_text().split()[1])
+    return b""

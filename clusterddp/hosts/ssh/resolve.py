@@ -13,7 +13,7 @@ from clusterddp.hosts.ssh import target as targets
 from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
 from clusterddp.inventory.ssh_arguments import TOKENS, SshArgs, expand_tokens, only_ssh_expands, parse_ssh_args
-from clusterddp.project.user_folders import is_there, user_path
+from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -208,7 +208,7 @@ class Resolver:
             given.insert(0, origin.identity.expanduser())
         for path in given:
             _check_readable(path, origin)
-        usable = [path for path in named or targets.default_keys() if is_there(path)]
+        usable = [file for path in named or targets.default_keys() if (file := targets.key_file(path))]
         if origin.behind:  # ssh would offer a jump host only its own; the host's key is a key the user named too
             usable += origin.behind.key_files[: origin.behind.named_key_count]
         return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)

@@ -34,7 +34,7 @@ class Target:
     port: int
     user: str
     key_names: tuple[str, ...]  # its names in known_hosts, the exact one first
-    key_files: tuple[Path, ...]  # private keys to offer
+    key_files: tuple[Path, ...]  # keys to offer; a public one, if an agent holds its private key
     named_key_count: int  # how many of them, the first, were asked for by name and must exist
     only_named_keys: bool  # whether no other key may be offered
     agent: bool  # whether an ssh agent may be used
@@ -96,12 +96,16 @@ def login_remedy(target: Target, *, keys: bool) -> str:
     """
     # An ssh configuration with an IdentityFile has ssh offer no default key: the new key must have that file's name.
     absent = None if keys else target.absent_key
-    file = target.key_files[0] if target.key_files else absent
+    file = next((path for path in target.key_files if path == private_key(path)), None)
+    user = f"if your user there is not {target.user}, set ansible_user"
+    if target.key_files and file is None:
+        public = target.key_files[0]
+        return f"{user}; else see that your agent holds the private key of {public}, and that the host takes it"
+    file = file or absent
     named = shlex.quote(str(file))
     identity = f" -i {named}" if file else ""
     port = f" -p {target.port}" if target.port != 22 else ""
     copy = f"ssh-copy-id{identity}{port} {target.user}@{target.host}"
-    user = f"if your user there is not {target.user}, set ansible_user"
     if is_there(file) if file else keys:  # ssh-keygen would overwrite it
         return f"{user}; else `{copy}` has it take the key"
     return f"{user}; `ssh-keygen -t ed25519{f' -f {named}' if file else ''}` makes a key, then `{copy}`"
@@ -137,20 +141,29 @@ def split_paths(values: Iterable[str]) -> tuple[Path, ...]:
 
 
 def default_keys() -> tuple[Path, ...]:
-    """The default private keys that ssh would try, those that exist."""
-    folder = user_home() / ".ssh"
-    return tuple(path for name in DEFAULT_KEYS if is_there(path := folder / name))
+    """The default keys that ssh would try."""
+    return tuple(user_home() / ".ssh" / name for name in DEFAULT_KEYS)
+
+
+def key_file(path: Path) -> Path | None:
+    """The file of a key: the private one, or where only that exists the public one; None if there is neither."""
+    return next((file for file in (path, Path(f"{path}.pub")) if is_there(file)), None)
+
+
+def private_key(path: Path) -> Path:
+    """The file of the private key that belongs to a key file."""
+    return path.with_name(path.name.removesuffix(".pub"))
 
 
 def absent_key(named: Iterable[Path]) -> Path | None:
     """The first key in an ssh configuration that does not exist, not counting default keys."""
     defaults = {user_home() / ".ssh" / name for name in (*DEFAULT_KEYS, "id_dsa", "id_xmss")}
-    return next((path for path in named if path not in defaults and not is_there(path)), None)
+    return next((path for path in named if path not in defaults and key_file(path) is None), None)
 
 
 def special_key(files: Iterable[Path]) -> str:
     """Why one of these keys needs the ``ssh`` program (a certificate beside it, a security key), or ``""``."""
-    for path in files:
+    for path in map(private_key, files):
         if is_there(Path(f"{path}-cert.pub")):
             return f"the certificate {path}-cert.pub"
         public = Path(f"{path}.pub")

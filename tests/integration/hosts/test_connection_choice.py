@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.errors import UsageError
+from clusterddp.errors import AuthenticationError, UsageError
 from clusterddp.hosts.ssh import Connector
-from tests.integration.throwaway_sshd import Sshd, host_entry, make_key, needs_sshd, read_all
+from tests.integration.throwaway_sshd import SSH, Sshd, host_entry, make_key, needs_sshd, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -117,24 +118,45 @@ def test_a_host_vouched_for_by_an_authority_goes_to_the_ssh_program(
     assert "@cert-authority" in connector.notices[0]
 
 
-def test_an_agent_s_key_logs_in(sshd: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def agent_s_key(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A private key that only an agent holds; its public key is beside the path."""
     sock = tmp_path / "a.sock"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(sock)], stdout=subprocess.DEVNULL)
     try:
         while not sock.exists():
             assert agent.poll() is None
         monkeypatch.setenv("SSH_AUTH_SOCK", str(sock))
-        key = home / ".ssh" / "id_ed25519"
+        key = sshd.key
         subprocess.run(["ssh-add", "-q", str(key)], check=True, capture_output=True)
         key.unlink()
-        connector = Connector(connect_timeout=5)
-        assert (
-            read_all(connector.open(host_entry(sshd), "echo hi; test -z $SSH_AUTH_SOCK && echo none")) == b"hi\nnone\n"
-        )
-        connector.close()
+        yield key
     finally:
         agent.terminate()
         agent.wait()
+
+
+@pytest.mark.usefixtures("agent_s_key")
+def test_an_agent_s_key_logs_in(sshd: Sshd, connector: Connector) -> None:
+    command = "echo hi; test -z $SSH_AUTH_SOCK && echo none"
+    assert read_all(connector.open(host_entry(sshd), command)) == b"hi\nnone\n"
+
+
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize("suffix", ["", ".pub"])
+def test_an_agent_s_key_logs_in_by_the_name_of_its_public_key(
+    sshd: Sshd, home: Path, agent_s_key: Path, connector: Connector, suffix: str, transport: str
+) -> None:
+    public = home / "work.pub"
+    agent_s_key.with_suffix(".pub").rename(public)
+    config = home / ".ssh" / "config"
+    config.write_text(f"IdentityFile {public.with_suffix(suffix)}\nIdentitiesOnly yes\n")
+    assert read_all(connector.open(host_entry(sshd, transport=transport), "echo hi")) == b"hi\n"
+    config.write_text(f"IdentityAgent none\n{config.read_text()}")
+    with contextlib.closing(Connector()) as without, pytest.raises(AuthenticationError) as caught:
+        without.open(host_entry(sshd, transport=transport), "true")
+    assert f"your agent holds the private key of {public}" in str(caught.value)
+    assert transport == "openssh" or f"no agent here holds the private key of {public}" in str(caught.value)
 
 
 def test_without_the_ssh_program_the_configuration_is_read_still(

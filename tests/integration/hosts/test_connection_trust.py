@@ -230,7 +230,8 @@ def test_a_refused_key_is_named_with_the_remedy(
 
 @pytest.mark.parametrize("transport", SSH)
 def test_no_key_at_all_is_said(sshd: Sshd, home: Path, connector: Connector, transport: str) -> None:
-    (home / ".ssh" / "id_ed25519").rename(home / "elsewhere")
+    for name in ("id_ed25519", "id_ed25519.pub"):
+        (home / ".ssh" / name).unlink()
     with pytest.raises(AuthenticationError, match="ssh-copy-id"):
         connector.open(way(sshd, transport), "true")
 

@@ -77,6 +77,8 @@ def test_errors_are_told_apart(said: str, kind: type[ClusterddpError], words: st
             True,
             "`ssh-keygen -t ed25519 -f {0}/gone` makes a key, then `ssh-copy-id -i {0}/gone -p 2222 me@10.0.0.1`",
         ),
+        (["a.pub"], True, "else see that your agent holds the private key of {0}/a.pub, and that the host takes it"),
+        (["a.pub", "id"], True, "else `ssh-copy-id -i {0}/id -p 2222 me@10.0.0.1` has it take the key"),
     ],
 )
 def test_who_has_no_key_is_told_how_to_make_one(tmp_path: Path, files: list[str], keys: bool, remedy: str) -> None:  # noqa: FBT001

@@ -17,6 +17,8 @@ from clusterddp.inventory import HostEntry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clusterddp.hosts.ssh.resolve import Route
+
 needs_ssh = pytest.mark.skipif(not shutil.which("ssh"), reason="ssh is asked")
 
 
@@ -29,6 +31,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_config(home: Path, line: str) -> None:
     (home / ".ssh").mkdir()
     (home / ".ssh/config").write_text(f"Host *\n {line}\n")
+
+
+def route(*words: str) -> Route:
+    entry = HostEntry(name="gpu01", address="10.0.0.1", ssh_args=words)
+    return Connector()._resolver.route(entry)
 
 
 def known_hosts(*words: str) -> tuple[Path, ...]:
@@ -105,3 +112,14 @@ def test_keys_that_cannot_be_seen_are_none(closed_home: Path) -> None:
     assert absent_key([closed_home / ".ssh/own"]) == closed_home / ".ssh/own"
     assert special_key([closed_home / ".ssh/own"]) == ""
     assert "ssh-keygen" in login_remedy(target, keys=False)
+
+
+@pytest.mark.parametrize("line", ["IdentityFile ~/.ssh/work", "IdentityFile ~/.ssh/work.pub", "User me"])
+def test_a_key_may_have_its_public_file_alone_here(home: Path, line: str) -> None:
+    write_config(home, line)
+    public = home / ".ssh" / ("id_rsa.pub" if line == "User me" else "work.pub")
+    public.write_text("ssh-rsa AAAA me\n")
+    target = route().target
+    assert target.key_files == (public,)
+    assert target.absent_key is None
+    assert "ssh-keygen" not in login_remedy(target, keys=False)
