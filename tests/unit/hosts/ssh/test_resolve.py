@@ -114,6 +114,25 @@ def test_keys_that_cannot_be_seen_are_none(closed_home: Path) -> None:
     assert "ssh-keygen" in login_remedy(target, keys=False)
 
 
+@needs_ssh
+@pytest.mark.parametrize(
+    ("line", "keyword"),
+    [
+        ("HostbasedAuthentication yes", "HostbasedAuthentication"),
+        ("ProxyUseFdpass yes", "ProxyUseFdpass"),
+        ("PubkeyAuthentication no", "PubkeyAuthentication"),
+        ("PreferredAuthentications hostbased,publickey", "PreferredAuthentications"),
+        ("HostbasedAuthentication no", ""),
+        ("PubkeyAuthentication yes", ""),
+        ("PreferredAuthentications publickey,password", ""),
+    ],
+)
+def test_another_login_than_by_key_is_left_to_ssh(home: Path, line: str, keyword: str) -> None:
+    write_config(home, line)
+    found = route()
+    assert (found.openssh, found.why) == (bool(keyword), f"{keyword} in ssh_config" if keyword else "")
+
+
 @pytest.mark.parametrize("line", ["IdentityFile ~/.ssh/work", "IdentityFile ~/.ssh/work.pub", "User me"])
 def test_a_key_may_have_its_public_file_alone_here(home: Path, line: str) -> None:
     write_config(home, line)
