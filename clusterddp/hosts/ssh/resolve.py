@@ -135,7 +135,8 @@ class Resolver:
         given, named = (of.get("userknownhostsfile", ()) for of in (args.options, found))
         asked = self.config.program is not None and any(map(only_ssh_expands, given))
         is_clear = asked and len(targets.split_paths(given)) == len(targets.split_paths(named))
-        return {**found, **args.options, **({"userknownhostsfile": named} if is_clear else {})}
+        keys = (*args.options.get("identityfile", ()), *found.get("identityfile", ()))  # ssh offers both
+        return {**found, **args.options, "identityfile": keys, **({"userknownhostsfile": named} if is_clear else {})}
 
     def _target(self, origin: _Origin, address: str, found: Settings) -> Target:
         host = _first(found, "hostname", address).replace("%h", address)
@@ -156,14 +157,14 @@ class Resolver:
             key_names=targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port),
             key_files=keys,
             named_key_count=given,
-            only_named_keys=origin.identity is not None or _first(found, "identitiesonly") == "yes",
+            only_named_keys=origin.identity is not None or _is_yes(found, "identitiesonly"),
             agent=found.get("identityagent", ("",))[0].lower() != "none",
             known_hosts=self._known_hosts(origin, found, {**values, "k": _first(found, "hostkeyalias", address)}),
             system_hosts=targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS,
             accept_new=self._accepts_new_keys(origin, found) or (behind is not None and behind.accept_new),
             connect_timeout=_number(origin, "ConnectTimeout", _first(found, "connecttimeout", "0"))
             or self.connect_timeout,
-            compress=_first(found, "compression") == "yes",
+            compress=_is_yes(found, "compression"),
             config_file=origin.args.config_file,
             passed=origin.args.passed,
             absent_key=targets.absent_key(named),
@@ -246,6 +247,10 @@ def _first(found: Settings, keyword: str, default: str = "") -> str:
     """The first value of a setting; the default where it is unset or ``none``."""
     value = (found.get(keyword) or ("",))[0]
     return default if value.lower() in ("", "none") else value
+
+
+def _is_yes(found: Settings, keyword: str) -> bool:
+    return _first(found, keyword).lower() in ("yes", "true")
 
 
 def _jump_or_command(found: Settings, args: SshArgs) -> tuple[str, str]:

@@ -133,6 +133,23 @@ def test_another_login_than_by_key_is_left_to_ssh(home: Path, line: str, keyword
     assert (found.openssh, found.why) == (bool(keyword), f"{keyword} in ssh_config" if keyword else "")
 
 
+@needs_ssh
+@pytest.mark.parametrize("argument", [("-i", "{}"), ("-o", "IdentityFile={}")])
+def test_the_keys_of_the_arguments_go_before_those_of_the_configuration(home: Path, argument: tuple[str, ...]) -> None:
+    write_config(home, "IdentityFile ~/.ssh/work")
+    keys = tuple(home / ".ssh" / name for name in ("argument", "work"))
+    for key in keys:
+        key.touch()
+    assert route(*(word.format(keys[0]) for word in argument)).target.key_files == keys
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(("value", "means"), [("yes", True), ("Yes", True), ("true", True), ("no", False)])
+def test_yes_is_what_ssh_takes_for_it(value: str, means: bool) -> None:  # noqa: FBT001
+    target = route("-o", f"IdentitiesOnly={value}", "-o", f"Compression={value}").target
+    assert (target.only_named_keys, target.compress) == (means, means)
+
+
 @pytest.mark.parametrize("line", ["IdentityFile ~/.ssh/work", "IdentityFile ~/.ssh/work.pub", "User me"])
 def test_a_key_may_have_its_public_file_alone_here(home: Path, line: str) -> None:
     write_config(home, line)
