@@ -49,7 +49,14 @@ def hosts_of_ssh_config(text: str) -> dict[str, dict[str, Any]]:
 def unconverted_keywords(text: str) -> list[str]:
     """Keywords in the file that affect how hosts are reached, but that the inventory made of it will not contain."""
     found = {match[1].lower(): match[1] for line in text.splitlines() if (match := SSH_CONFIG_LINE.fullmatch(line))}
-    return [spelled for keyword, spelled in found.items() if keyword in _UNCONVERTED]
+    keywords = [spelled for keyword, spelled in found.items() if keyword in _UNCONVERTED]
+    return keywords + [f"IdentityFile of jump host {host}" for host in _jump_hosts_with_key(_blocks(text))]
+
+
+def _jump_hosts_with_key(blocks: list[tuple[list[str], Settings]]) -> list[str]:
+    jumps = {_effective(name, blocks).get("proxyjump", "none"): None for name in _host_names(blocks)}
+    hops = dict.fromkeys(hop for text in jumps for hop in _hops(text, blocks))
+    return [hop for hop in hops if _settings_of_hop(hop, blocks).get("identityfile", "none").lower() != "none"]
 
 
 def _host_names(blocks: list[tuple[list[str], Settings]]) -> list[str]:
@@ -120,12 +127,31 @@ def _key_file(path: str, tokens: dict[str, str], where: str) -> str | None:
 
 def _jump_arguments(text: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str | None:
     """A ProxyJump value as an argument of ssh; None for ``none``."""
-    if text.lower() == "none":
+    hops = ",".join(_jump(hop, where, blocks) for hop in _hops(text, blocks))
+    if not hops:
         return None
-    hops = ",".join(_jump(hop.strip(), where, blocks) for hop in text.split(","))
     if not re.fullmatch(r"[\w.@:,\[\]-]+", hops):
         raise InventoryError(f"ProxyJump {hops} cannot be kept", where=where, remedy="write it as user@host:port")
     return f"-o ProxyJump={hops}"
+
+
+def _hops(text: str, blocks: list[tuple[list[str], Settings]]) -> list[str]:
+    """The jump hosts of a ProxyJump value; ssh reaches the first through its own ProxyJump."""
+    hops: list[str] = []
+    while text.lower() != "none":
+        before = [hop.strip() for hop in text.split(",")]
+        if set(before) & set(hops):  # a circle, which ssh cannot use
+            break
+        hops = before + hops
+        text = _settings_of_hop(hops[0], blocks).get("proxyjump", "none")
+    return hops
+
+
+def _settings_of_hop(hop: str, blocks: list[tuple[list[str], Settings]]) -> Settings:
+    """The file's settings for a jump host; none if no Host line names it."""
+    match = _JUMP.fullmatch(hop)
+    named = match is not None and any(match["host"] in patterns for patterns, _ in blocks)
+    return _effective(match["host"], blocks) if match and named else {}
 
 
 def _port(text: str, where: str) -> int:
@@ -140,7 +166,7 @@ def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str
     if match is None:
         raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")
     given_user, host, given_port = match.groups()
-    settings = _effective(host, blocks) if any(host in patterns for patterns, _ in blocks) else {}
+    settings = _settings_of_hop(hop, blocks)
     address = validate.address(expand_tokens(settings.get("hostname", host.strip("[]")), {"h": host}), where)
     user, port = given_user or settings.get("user"), given_port or settings.get("port")
     shown = f"[{address}]" if ":" in address and port else address

@@ -178,6 +178,31 @@ def test_an_ssh_config_is_known_by_its_text_and_keeps_how_hosts_are_reached(caps
     assert not Path("ran").exists()
 
 
+JUMPS = """
+Host b1
+  HostName 10.0.0.1
+  ProxyJump {}
+Host b2
+  HostName 10.0.0.2
+  ProxyJump b1
+  IdentityFile ~/.ssh/of_b2
+Host gpu01
+  ProxyJump alice@b2,b3
+"""
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("jump", ["none", "b1", "alice@b2"])
+def test_a_jump_host_is_reached_through_its_own_ones_and_its_key_is_told_to_be_lost(
+    capsys: pytest.CaptureFixture[str], jump: str
+) -> None:
+    Path("c").write_text(JUMPS.format(jump))
+    made("c")
+    *_, last = load("inventory.yaml").hosts
+    assert last.ssh_args == ("-o", "ProxyJump=10.0.0.1,alice@10.0.0.2,b3")
+    assert "c: IdentityFile of jump host alice@b2" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("line", "words"),
