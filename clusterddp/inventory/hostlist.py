@@ -32,6 +32,13 @@ LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number a
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes composed nodes with their scalars as they were written."""
+
+
+_Dumper.add_multi_representer(yaml.Node, lambda _, node: node)
+
+
 def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str:
     """The YAML inventory that a host list stands for.
 
@@ -51,7 +58,7 @@ def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str
     if not hosts:
         raise InventoryError(f"host list {text!r} names no host", remedy=_REMEDY)
     whole = {"hosts": hosts, **({"vars": dict(variables)} if variables else {})}
-    body = yaml.safe_dump({"all": whole}, sort_keys=False, allow_unicode=True)
+    body = yaml.dump({"all": whole}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return _HEADER.format(_digest(body)) + body
 
 
@@ -94,7 +101,7 @@ def _digest(body: str) -> str:
 
 
 def variables_of(arguments: Iterable[str]) -> dict[str, Any]:
-    """Variables from ``NAME=VALUE`` arguments; a value is parsed as YAML: ``2`` is a number, ``{A: 1}`` a mapping."""
+    """Variables from ``NAME=VALUE`` arguments, each as the node of its YAML: ``2`` a number, ``{A: 1}`` a mapping."""
     found = {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -104,12 +111,12 @@ def variables_of(arguments: Iterable[str]) -> dict[str, Any]:
         if name not in USED:
             raise UsageError(f"-e {argument}: {name} is no variable that clusterddp reads", remedy="leave it out")
         try:
-            compose(text, f"-e {name}")
-            found[name] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UsageError(f"-e {argument}: the value is no YAML", remedy="quote it") from None
+            found[name] = compose(text, f"-e {name}")
+            yaml.safe_load(text)  # raises for a tag, or a date that is none
         except UnicodeEncodeError:
             raise UsageError(f"-e {argument}: the value is not UTF-8", remedy="write it in UTF-8") from None
+        except (yaml.YAMLError, ValueError):
+            raise UsageError(f"-e {argument}: the value is no YAML", remedy="quote it") from None
     return found
 
 

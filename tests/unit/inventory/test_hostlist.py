@@ -65,6 +65,26 @@ def test_variables_of_the_line_hold_for_all_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "field"),
+    [
+        ("clusterddp_slurm_time", "1:30:00", "slurm"),
+        ("clusterddp_slurm_account", "0123", "slurm"),
+        ("clusterddp_env", "{A: 0010, B: 3.10, C: yes, D: '0010', E: &e 1_0, F: *e}", "env"),
+        ("clusterddp_env", "# none", "env"),
+        ("clusterddp_setup", "[module load cuda, 'echo \"a: b\"']", "setup"),
+        ("ansible_user", "0010", "user"),
+    ],
+)
+def test_a_value_of_the_line_is_what_the_same_text_is_in_an_inventory(
+    tmp_path: Path, name: str, value: str, field: str
+) -> None:
+    of_line, of_file = tmp_path / "line.yaml", tmp_path / "file.yaml"
+    of_line.write_text(from_host_list("gpu01", variables_of([f"{name}={value}"])))
+    of_file.write_text(f"all:\n  hosts:\n    gpu01:\n  vars:\n    {name}: {value}\n")
+    assert getattr(load(of_line).hosts[0], field) == getattr(load(of_file).hosts[0], field)
+
+
+@pytest.mark.parametrize(
     ("word", "words"),
     [
         ("clusterddp_nproc", "no NAME=VALUE"),
@@ -73,6 +93,8 @@ def test_variables_of_the_line_hold_for_all_hosts(tmp_path: Path) -> None:
         ("clusterddp_nprok=2", "did you mean clusterddp_nproc"),
         ("lr=3", "lr is no variable that clusterddp reads"),
         ("clusterddp_env={", "the value is no YAML"),
+        ("clusterddp_env={A: !vault x}", "the value is no YAML"),
+        ("clusterddp_env={A: 2024-99-99}", "the value is no YAML"),
         ("clusterddp_setup=x\udcff", "the value is not UTF-8"),
     ],
 )
