@@ -6,6 +6,7 @@ import re
 import shlex
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,15 @@ from clusterddp.inventory.trusted import open_inventory
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables.reader import ForeignInventory
 from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
+from clusterddp.inventory.vaulted import is_encrypted
 from clusterddp.inventory.yaml_values import Marked
 from clusterddp.inventory.yamlfile import decode, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clusterddp.inventory.trusted import InventorySource
+    from clusterddp.inventory.yamlfile import Document
     from clusterddp.project.consent import Writers
 
 YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json", ""})
@@ -50,8 +55,31 @@ def load(path: str | Path, remembered: Writers | None = None) -> Inventory:
         raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path") from None
 
 
+def files_of(path: Path, decrypt: Callable[[bytes], bytes]) -> dict[str, bytes]:
+    """The bytes of an inventory's file, and of each file of variables beside it, by their paths from its folder.
+
+    An inventory that is encrypted as a whole is decrypted to know them. Raises what ``load`` raises, but that variables
+    may be encrypted.
+    """
+    with open_inventory(path) as opened:
+        source = replace(opened, data=decrypt(opened.data)) if is_encrypted(opened.data) else opened
+        tree, files = _group_tree(_document(source).data, str(path), source), VarsFiles(source)
+        found = {path.name: source.data}
+        for kind, names in (("group_vars", tree.groups), ("host_vars", tree.hosts)):
+            for file, data in (one for name in names for one in files.contents(kind, name)):
+                decode(data, str(file))  # raises for what is no YAML
+                found[str(file.relative_to(path.parent))] = data
+        return found
+
+
 def _read_source(source: InventorySource) -> Inventory:
     """Parse and read an open inventory."""
+    document = _document(source)
+    return _build_inventory(document.data, str(source.path), source, duplicates=document.duplicates)
+
+
+def _document(source: InventorySource) -> Document:
+    """Parse an open inventory."""
     path = source.path
     _refuse_other_kinds(source)
     try:
@@ -68,7 +96,7 @@ def _read_source(source: InventorySource) -> Inventory:
     if isinstance(document.data, str):
         remedy = "begin with 'all:', 'hosts:' and a host"
         raise InventoryError("is text, no inventory", where=f"{path}:1", remedy=remedy)
-    return _build_inventory(document.data, str(path), source, duplicates=document.duplicates)
+    return document
 
 
 def built_in() -> Inventory:
@@ -90,16 +118,7 @@ def _build_inventory(
     *,
     duplicates: tuple[tuple[str, object, int], ...] = (),
 ) -> Inventory:
-    if data is None or data == {}:
-        raise InventoryError("is empty", where=f"{shown}:1", remedy="begin with 'all:', 'hosts:' and a host")
-    if not isinstance(data, Marked):
-        remedy = "begin with 'all:', 'hosts:' and a host"
-        raise InventoryError("must be a mapping of groups", where=f"{shown}:1", remedy=remedy)
-    if source is not None and data.get("plugin"):
-        raise _conversion_error(source.path, "the configuration of an inventory plugin")
-    tree = GroupTree(data)
-    if not tree.hosts:
-        raise _no_hosts_error(shown, tree.notices)
+    tree = _group_tree(data, shown, source)
     files = VarsFiles(source)
     merger = VariableMerger(tree, files)
     read_hosts = {
@@ -114,6 +133,21 @@ def _build_inventory(
         groups={name: tuple(tree.hosts_of(name)) for name in tree.groups},
         notices=tuple(dict.fromkeys([*notices, *(notice for _, of_host in read_hosts.values() for notice in of_host)])),
     )
+
+
+def _group_tree(data: Any, shown: str, source: InventorySource | None) -> GroupTree:
+    """The groups and hosts of an inventory's data."""
+    if data is None or data == {}:
+        raise InventoryError("is empty", where=f"{shown}:1", remedy="begin with 'all:', 'hosts:' and a host")
+    if not isinstance(data, Marked):
+        remedy = "begin with 'all:', 'hosts:' and a host"
+        raise InventoryError("must be a mapping of groups", where=f"{shown}:1", remedy=remedy)
+    if source is not None and data.get("plugin"):
+        raise _conversion_error(source.path, "the configuration of an inventory plugin")
+    tree = GroupTree(data)
+    if not tree.hosts:
+        raise _no_hosts_error(shown, tree.notices)
+    return tree
 
 
 def _no_hosts_error(shown: str, notices: list[str]) -> InventoryError:

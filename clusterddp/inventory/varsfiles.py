@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.variables import variable_names
+from clusterddp.inventory.variables.reader import ForeignInventory
 from clusterddp.inventory.yaml_values import Marked
 from clusterddp.inventory.yamlfile import decode
 
@@ -38,26 +39,31 @@ class VarsFiles:
         """The variables in files for a host."""
         return self._read("host_vars", name)
 
-    def _read(self, kind: str, name: str) -> dict[str, Setting]:
+    def contents(self, kind: str, name: str) -> Iterator[tuple[Path, bytes]]:
+        """Yield the files for a group (``kind`` is ``group_vars``) or a host (``host_vars``), each with its bytes."""
         if self._source is None:
-            return {}
+            return
         folder = self._source.path.parent / kind
         try:
             paths = list(_files(folder, name)) if folder.is_dir() else []
         except OSError as error:
             remedy = "check its permissions"
             raise InventoryError(f"cannot be read: {error.strerror}", where=str(folder), remedy=remedy) from None
-        merged: dict[str, Setting] = {}
         for path in paths:
-            merged.update(self._read_file(path, self._source.read_beside(path)))
+            yield path, self._source.read_beside(path)
+
+    def _read(self, kind: str, name: str) -> dict[str, Setting]:
+        merged: dict[str, Setting] = {}
+        for path, data in self.contents(kind, name):
+            merged.update(self._read_file(path, data))
         return merged
 
     def _read_file(self, path: Path, data: bytes) -> dict[str, Setting]:
-        """The variables in one file; none, and a notice, if it is encrypted."""
+        """The variables in one file."""
         document = decode(data, str(path))
         if document.encrypted:
-            self.notices.append(f"{path}: encrypted with ansible-vault; the variables in it are not read")
-            return {}
+            remedy = "give the inventory to up, which has ansible-vault decrypt the file and remembers the inventory"
+            raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
         self.notices.extend(duplicate_notices(document.duplicates))
         if not document.data:
             return {}

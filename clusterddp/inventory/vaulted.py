@@ -1,4 +1,4 @@
-"""Finds individually encrypted values (``!vault``) in a YAML text, and replaces them by plain ones."""
+"""Finds what is encrypted in a YAML text, single values (``!vault``) or the whole, and replaces it by plain text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clusterddp.inventory.yamlfile import VAULT_TAGS, compose
+from clusterddp.inventory.variables.variable_names import USED, settings
+from clusterddp.inventory.yaml_values import Marked
+from clusterddp.inventory.yamlfile import MERGE_TAG, VAULT_HEADER, VAULT_TAGS, compose, decode, is_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -25,8 +27,21 @@ class Vaulted:
     end: int
 
 
+def is_encrypted(text: bytes) -> bool:
+    """Whether a file is encrypted as a whole."""
+    return text.startswith(VAULT_HEADER.encode())
+
+
 def vaulted_values(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
-    """The encrypted values in a YAML text under keys of these names, at any depth below them, in order."""
+    """The encrypted values in a YAML text under keys of these names, at any depth below them, in order.
+
+    A text that is encrypted as a whole is one value.
+    """
+    if is_encrypted(text):
+        yield Vaulted(text=text.decode(), start=0, end=len(text))
+        return
+    if is_json(text.decode("utf-8-sig")):  # it has no tags
+        return
     node = compose(text.decode(), "the file", yaml.SafeLoader)  # it was parsed before, so errors need no name
     found = {value.start: value for value in _vaulted_below(node, names, under_name=False)} if node else {}
     for start in sorted(found):
@@ -56,6 +71,27 @@ def replace_values(text: bytes, values: Sequence[Vaulted], plain: Sequence[str])
         parts += [whole[position : value.start], anchor[1] + " " if anchor else "", _quoted(new), ending]
         position = value.end
     return "".join([*parts, whole[position:]]).encode()
+
+
+def only_used(text: bytes, shown: str) -> bytes:
+    """The variables that we use, of a file of variables that was encrypted; the others may be secrets of Ansible's."""
+    data = decode(text, shown).data
+    if not isinstance(data, Marked):
+        return text
+    settings(data)  # raises for a misspelled name
+    node = compose(as_yaml(text).decode(), shown)
+    node.value = [(key, value) for key, value in node.value if key.value in USED or key.tag == MERGE_TAG]
+    return _serialized(node)
+
+
+def as_yaml(text: bytes) -> bytes:
+    """The text, without a byte order mark; YAML if it is JSON, each scalar as it is written."""
+    whole = text.decode("utf-8-sig")
+    return _serialized(yaml.compose(whole.replace("\t", " "), yaml.SafeLoader)) if is_json(whole) else whole.encode()
+
+
+def _serialized(node: Any) -> bytes:
+    return str(yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True)).encode()
 
 
 def _quoted(text: str) -> str:

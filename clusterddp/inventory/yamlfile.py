@@ -20,7 +20,7 @@ from clusterddp.inventory.yaml_values import Marked, Opaque
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
-_MAP, _MERGE = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
+_MAP, MERGE_TAG = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
 _MAX_DEPTH = 100  # levels; the parser recurses in C, where only the end of the stack would stop it
 _MAY_BE_DEEP = re.compile(rf"^ {{{_MAX_DEPTH}}}|(?:[-?] +){{{_MAX_DEPTH}}}", re.MULTILINE)
@@ -54,7 +54,7 @@ def parse(text: str, shown: str) -> Document:
     if text.startswith(VAULT_HEADER):
         return Document(data=None, encrypted=True)
     _refuse_deep(text, shown)
-    as_json = _is_json(text)
+    as_json = is_json(text)
     builder = _Builder(shown, as_json=as_json)
     try:
         # Valid JSON has tabs only between tokens, where YAML forbids them; libyaml rejects pairs like \\ud83d\\ude00.
@@ -104,7 +104,8 @@ def _refuse_deep(text: str, shown: str) -> None:
         return  # reported when the text is read
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Whether a text is JSON, of which some is no YAML."""
     if text.lstrip()[:1] not in {"{", "["}:
         return False
     try:
@@ -192,7 +193,7 @@ class _Builder:
         """Record duplicate keys before merge keys are flattened: to override a merged key is no duplicate."""
         first: dict[Any, int] = {}
         for key_node, _ in node.value:
-            if key_node.tag == _MERGE:
+            if key_node.tag == MERGE_TAG:
                 continue
             key, line = self._key(key_node), key_node.start_mark.line + 1
             if key in first:

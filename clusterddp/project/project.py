@@ -178,6 +178,10 @@ class Project:
         """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; raises UsageError."""
         return project_folder.write(self.folder, name, data)
 
+    def write_folder(self, name: str, files: Mapping[str, bytes]) -> Path:
+        """Write a folder in ``.clusterddp/`` in place of the earlier one; return its last file; raises UsageError."""
+        return project_folder.write_folder(self.folder, name, files)
+
     @property
     def original(self) -> Path | None:
         """Return the project that this one is a copy of, until it has its own id; a fixed id is shared on purpose."""

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shlex
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 FOLDER = ".clusterddp"
 MAX_BYTES = 1 << 30  # default limit of a file that is read
@@ -64,11 +65,24 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     """Write a file in ``.clusterddp/`` or a folder of it, 0600 and atomically; return its path."""
     with raise_unwritable(folder):
         target = make_folder(folder) / name
-        real_folder(folder, *Path(name).parts[:-1])
-        target.parent.mkdir(mode=0o700, exist_ok=True)
+        for parent in reversed(Path(name).parents):
+            real_folder(folder, *parent.parts).mkdir(mode=0o700, exist_ok=True)
         with unfinished_file(folder, [data]) as new:
             new.replace(target)
     return target
+
+
+def write_folder(folder: Path, name: str, files: Mapping[str, bytes]) -> Path:
+    """Write a folder in ``.clusterddp/`` in place of the earlier one; return the path of the last of its files.
+
+    That one is missing until all others are there.
+    """
+    with raise_unwritable(folder):
+        earlier = real_folder(folder, name)
+        if earlier.exists():
+            (earlier / list(files)[-1]).unlink(missing_ok=True)
+            shutil.rmtree(earlier)
+    return [write(folder, f"{name}/{file}", data) for file, data in files.items()][-1]
 
 
 def append(folder: Path, name: str, data: bytes) -> None:

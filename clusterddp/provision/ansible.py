@@ -28,7 +28,7 @@ _USER = ("-u", "--user")
 # Not allowed in a host name where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
 _PATTERN_CHARACTERS = re.compile(r"[@~!&,;:*?\[\]{}]")
 # The first line of an inventory file that we converted; the second line names the original.
-CONVERTED_HEADER = "# By ansible-inventory, for `clusterddp up`; what is changed here is lost with the next one. From:"
+CONVERTED_HEADER = "# By Ansible, for `clusterddp up`; what is changed here is lost with the next one. From:"
 
 
 def program(name: str) -> str:

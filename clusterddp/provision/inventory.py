@@ -1,6 +1,6 @@
 """Converts inventories that only Ansible can read (INI, folders, scripts, plugins, encrypted files) to YAML.
 
-``up`` has `ansible-inventory` convert one, and `ansible-vault` decrypt those ``!vault`` values that we use, and
+``up`` has `ansible-inventory` convert one that is no YAML, and `ansible-vault` decrypt what we use of one that is, and
 remembers the result, so that later commands run neither Ansible nor a script.
 """
 
@@ -12,30 +12,45 @@ import shlex
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, InventoryError
+from clusterddp.inventory import ForeignInventory
 from clusterddp.inventory.ansible_json import to_yaml
+from clusterddp.inventory.load import files_of
 from clusterddp.inventory.trusted import refuse_beside
 from clusterddp.inventory.variables.variable_names import USED
-from clusterddp.inventory.vaulted import replace_values, vaulted_values
+from clusterddp.inventory.vaulted import as_yaml, is_encrypted, only_used, replace_values, vaulted_values
 from clusterddp.provision.ansible import CONVERTED_HEADER, environment, program
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def convert(source: Path) -> tuple[str, bytes]:
-    """Convert an inventory to YAML; return a name for the file, and its text, which may contain decrypted secrets.
+STORED = "inventory.yaml"  # the name of a converted inventory, in a folder of its own
 
-    An inventory that is a script is run. Raises ``InventoryError`` if Ansible is not installed, cannot read or decrypt
-    it (its own messages are on stderr), or if others could have written a file it would read.
+
+def convert(source: Path) -> tuple[str, dict[str, bytes]]:
+    """Convert an inventory to YAML; return a name for its folder, and the files in it, the inventory last.
+
+    They may contain decrypted secrets. An inventory that is a script is run. Raises ``InventoryError`` if Ansible is
+    not installed, cannot read or decrypt it (its own messages are on stderr), or if others could have written a file
+    it would read.
     """
     refuse_beside(source)
     try:
-        argv = [program("ansible-inventory"), "-i", str(source), "--list", "--export"]
-    except ClusterddpError as error:
-        file = shlex.quote(str(source))
-        remedy = f"`pip install ansible-core` brings it; `clusterddp up {file}` converts the inventory then"
-        raise InventoryError(
-            f"can only be read by Ansible; {error.message}", where=str(source), remedy=remedy
-        ) from None
+        files = files_of(source, lambda data: _decrypt([data], source)[0])
+    except ForeignInventory:
+        files = {source.name: _by_ansible(source)}
+    files = _without_encrypted(files, source)
+    path = source.resolve()
+    head = f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape")
+    files[STORED] = head + as_yaml(files.pop(source.name))
+    return f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}", files
+
+
+def _by_ansible(source: Path) -> bytes:
+    """What ansible-inventory prints of an inventory, as YAML."""
+    argv = [_program("ansible-inventory", source), "-i", str(source), "--list", "--export"]
     done = subprocess.run(
         argv, stdout=subprocess.PIPE, check=False, env={**environment(source), "ANSIBLE_INVENTORY_UNPARSED_FAILED": "1"}
     )
@@ -43,29 +58,48 @@ def convert(source: Path) -> tuple[str, bytes]:
         message = f"Ansible cannot read it: ansible-inventory ended with {done.returncode}"
         raise InventoryError(message, where=str(source), remedy="what it says stands above")
     try:
-        text = to_yaml(done.stdout)
+        return to_yaml(done.stdout)
     except ValueError as error:
         raise InventoryError(f"ansible-inventory prints no JSON: {error}", where=str(source)) from None
-    path = source.resolve()
-    name = f"inventory-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.yaml"
-    text = _decrypt(text, source)
-    return name, f"{CONVERTED_HEADER}\n# {path}\n".encode(errors="surrogateescape") + text
 
 
-def _decrypt(text: bytes, source: Path) -> bytes:
-    """Replace the individually encrypted values of variables that we use by their plain text."""
-    entries = list(vaulted_values(text, USED))
-    if not entries:
-        return text
+def _program(name: str, source: Path) -> str:
+    """The path of a program of Ansible's; ``InventoryError`` if it is not installed."""
+    try:
+        return program(name)
+    except ClusterddpError as error:
+        file = shlex.quote(str(source))
+        remedy = f"`pip install ansible-core` brings it; `clusterddp up {file}` converts the inventory then"
+        raise InventoryError(
+            f"can only be read by Ansible; {error.message}", where=str(source), remedy=remedy
+        ) from None
+
+
+def _without_encrypted(files: dict[str, bytes], source: Path) -> dict[str, bytes]:
+    """Replace what is encrypted by its plain text: values of variables that we use, and files as a whole."""
+    found = {name: list(vaulted_values(data, USED)) for name, data in files.items()}
+    plain = iter(_decrypt([value.text.encode() for values in found.values() for value in values], source))
+    made = dict(files)
+    for name, values in found.items():
+        if is_encrypted(files[name]):
+            made[name] = only_used(next(plain), str(source.parent / name))
+        elif values:
+            made[name] = replace_values(files[name], values, [next(plain).decode() for _ in values])
+    # A file that was encrypted as a whole may hold values that are encrypted once more.
+    return _without_encrypted(made, source) if made != files else made
+
+
+def _decrypt(texts: Sequence[bytes], source: Path) -> list[bytes]:
+    """Have ansible-vault decrypt texts, with one call, so that the password is asked for once."""
+    if not texts:
+        return []
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / str(number) for number in range(len(entries))]
-        for file, value in zip(files, entries, strict=True):
-            file.write_text(value.text, encoding="utf-8")
-        # One call for all files, so that the password is asked for once.
-        argv = [program("ansible-vault"), "decrypt", *map(str, files)]
+        files = [Path(folder) / str(number) for number in range(len(texts))]
+        for file, text in zip(files, texts, strict=True):
+            file.write_bytes(text)
+        argv = [_program("ansible-vault", source), "decrypt", *map(str, files)]
         done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False, env=environment(source))
         if done.returncode:
-            message = f"holds !vault values that cannot be decrypted: ansible-vault ended with {done.returncode}"
+            message = f"cannot be decrypted: ansible-vault ended with {done.returncode}"
             raise InventoryError(message, where=str(source), remedy="what it says stands above")
-        plain_texts = [file.read_text(encoding="utf-8") for file in files]
-    return replace_values(text, entries, plain_texts)
+        return [file.read_bytes() for file in files]

@@ -175,8 +175,8 @@ def _convert_foreign(path: Path, project: Project) -> Path:
             raise InventoryError(message, where=str(path), remedy="chmod u+x it, if you trust it") from None
         if notice := config_notice(path):
             say(notice)
-        converted_path = project.write(*convert(path))  # mode 0600: it may contain decrypted secrets
-        say(f"{path} is read by ansible-inventory; what it says stands in {short_path(converted_path)}")
+        converted_path = project.write_folder(*convert(path))  # mode 0600: it may contain decrypted secrets
+        say(f"{path} is read by Ansible; what it says stands in {short_path(converted_path)}")
         return converted_path
     except InventoryError:
         pass  # `open_cluster` reports it

@@ -47,7 +47,7 @@ def test_an_ini_inventory_is_converted_by_up_and_remembered(lab: Lab, user: User
     user.write("group_vars/gpu.yml", "clusterddp_env: {A: '1'}\n")
     done = user.run("up", "hosts.ini")
     assert done.code == 0, done.err
-    assert "hosts.ini is read by ansible-inventory; what it says stands in .clusterddp/inventory-" in done.err
+    assert "hosts.ini is read by Ansible; what it says stands in .clusterddp/inventory-" in done.err
     assert done.notes[-1].startswith("ready: 2 nodes, 2 ranks; remembered hosts.ini")
     path.unlink()  # nothing asks it again
     env = {"PATH": "/usr/bin:/bin"}
@@ -81,7 +81,7 @@ def test_a_script_is_run_once_and_a_folder_and_a_vault_are_read(lab: Lab, user: 
     subprocess.run(argv, cwd=user.folder, env=env, capture_output=True, check=True)
     wrong = user.run("up", "secret.yaml")
     assert wrong.code == 2
-    assert "secret.yaml: Ansible cannot read it: ansible-inventory ended with " in wrong.err
+    assert "secret.yaml: cannot be decrypted: ansible-vault ended with " in wrong.err
     right = user.run("up", "secret.yaml", "--limit", "gpu00", env={"ANSIBLE_VAULT_PASSWORD_FILE": str(password)})
     assert right.code == 0, right.err
 
@@ -111,8 +111,9 @@ def test_values_that_are_encrypted_one_by_one_are_decrypted_by_up_where_they_are
     done = type_line(user, command, **password)
     assert done.code == 0, done.err
     assert user.run("exec", "--shell", "echo $TOKEN").lines == ["[gpu00] s3cret-value"]
-    (made,) = (user.folder / ".clusterddp").glob("inventory-*.yaml")
+    (made,) = (user.folder / ".clusterddp").glob("inventory-*/group_vars/all.yaml")
     assert (made.stat().st_mode & 0o777, "become_password: !vault" in made.read_text()) == (0o600, True)
+    assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in (made.parent, made.parents[1]))
 
 
 def test_the_teams_inventory_to_copy_has_groups_and_a_vault_that_up_opens(user: User) -> None:

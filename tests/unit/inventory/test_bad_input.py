@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusterddp.errors import EXIT_USAGE, InventoryError
-from clusterddp.inventory import load
+from clusterddp.inventory import ForeignInventory, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -270,3 +270,13 @@ def test_text_that_is_not_utf8_and_an_encrypted_inventory_are_named(tmp_path: Pa
     with pytest.raises(InventoryError, match="UTF-8"):
         load(path)
     assert "encrypted with ansible-vault" in str(_load(tmp_path, "$ANSIBLE_VAULT;1.1;AES256\n6162\n"))
+
+
+@pytest.mark.parametrize("name", ["group_vars/all", "host_vars/a.yml"])
+def test_an_encrypted_file_of_variables_is_not_left_out(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    path.write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    error = _load(tmp_path, "all: {hosts: {a: }}")
+    assert isinstance(error, ForeignInventory)
+    assert f"{path}: is encrypted with ansible-vault; give the inventory to up" in str(error)

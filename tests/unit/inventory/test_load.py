@@ -166,14 +166,11 @@ def test_a_host_without_a_role_is_not_judged(inventory: Path) -> None:
 
 
 def test_what_is_odd_but_harmless_is_a_notice_with_its_place(inventory: Path) -> None:
-    (inventory.parent / "group_vars").mkdir()
-    (inventory.parent / "group_vars" / "all").write_text("$ANSIBLE_VAULT;1.1;AES256\n61\n")
     text = "all:\n  hosts:\n    a: {x: 1, x: 2}\n    b:\n  vars: {ansible_ssh_args: -C}\n  child: {c: }\n"
     notices = _load(inventory, text).notices
     assert [notice.partition(": ")[0] for notice in notices] == [
         f"{inventory}:3:x",
         f"{inventory}:6:child",
-        f"{inventory.parent}/group_vars/all",
         f"{inventory}:5:ansible_ssh_args",
     ]
     assert "first at line 3" in notices[0]

@@ -73,6 +73,7 @@ def use(project: Project) -> None:
         lambda: local_cache.finished_runs(project),
         lambda: host_list.write("gpu01", (), project),
         lambda: project.write("verdicts/abcdefghij.json", b"{}"),
+        lambda: project.write_folder("converted", {"group_vars/all.yaml": b"", "inventory.yaml": b""}),
     ]
     for one in uses:
         with contextlib.suppress(ClusterddpError):
@@ -82,6 +83,7 @@ def use(project: Project) -> None:
 PLANTED = [
     ".clusterddp", ".clusterddp/objects", ".clusterddp/objects/files", ".clusterddp/objects/manifests",
     ".clusterddp/objects/files/ab", ".clusterddp/crashes", ".clusterddp/verdicts", ".clusterddp/synced",
+    ".clusterddp/converted", ".clusterddp/converted/group_vars",
 ]  # fmt: skip
 
 
@@ -127,6 +129,19 @@ def test_nothing_waits_for_a_planted_pipe(project: Project, planted: str) -> Non
     used.start()
     used.join(30)
     assert not used.is_alive()
+
+
+def test_a_folder_is_replaced_whole_and_private(project: Project) -> None:
+    project.write_folder("converted", {"group_vars/all": b"1", "group_vars/gpu": b"2", "inventory.yaml": b"3"})
+    made = project.write_folder("converted", {"group_vars/all/x.yaml": b"4", "inventory.yaml": b"5"})
+    folder = project.folder / "converted"
+    assert {str(one.relative_to(folder)): one.stat().st_mode & 0o777 for one in folder.rglob("*")} == {
+        "group_vars": 0o700,
+        "group_vars/all": 0o700,
+        "group_vars/all/x.yaml": 0o600,
+        "inventory.yaml": 0o600,
+    }
+    assert (made, made.read_bytes()) == (folder / "inventory.yaml", b"5")
 
 
 def test_a_pyproject_that_is_a_pipe_is_said(project: Project) -> None:

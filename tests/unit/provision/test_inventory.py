@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from clusterddp.inventory import load
+from clusterddp.errors import InventoryError
+from clusterddp.inventory import ForeignInventory, load
+from clusterddp.provision.ansible import source_of
 from clusterddp.provision.inventory import convert
 
 ANSIBLE = Path(sys.executable).with_name("ansible-inventory")
+VAULT = ANSIBLE.with_name("ansible-vault")
 pytestmark = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
 
 INI = """\
@@ -41,19 +45,117 @@ secret: !vault |
 """
 
 
+@pytest.fixture(autouse=True)
+def _password(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path_factory.mktemp("password") / "password"
+    file.write_text("word\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(file))
+
+
+def encrypted(text: str) -> str:
+    return subprocess.run([VAULT, "encrypt"], input=text, capture_output=True, text=True, check=True).stdout
+
+
+def stored(source: Path) -> Path:
+    """The inventory as `up` stores it."""
+    folder, files = convert(source)
+    made = source.parent / "made" / folder
+    for name, text in files.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(text)
+    return made / list(files)[-1]
+
+
 def test_hosts_keep_their_order_and_their_variables(tmp_path: Path) -> None:
     source = tmp_path / "hosts.ini"
     source.write_text(INI)
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars" / "first.yml").write_text(GROUP)
-    name, text = convert(source)
-    made, by_name = tmp_path / "made" / name, tmp_path / "made" / "by_name.yaml"
-    made.parent.mkdir()
-    made.write_bytes(text)
+    made = stored(source)
+    by_name = made.with_name("by_name.yaml")
     argv = [str(ANSIBLE), "-i", str(source), "--list", "--yaml", "--export"]
     by_name.write_bytes(subprocess.run(argv, capture_output=True, check=True).stdout)
     found, expected = load(made), load(by_name)
     assert [host.name for host in found.hosts] == ["login", "gpu10", "gpu2", "gpu1"]
-    assert b"secret: !vault |" in text
+    assert "secret: !vault |" in made.read_text()
     order = {host.name: number for number, host in enumerate(found.hosts)}
     assert found.to_json() == sorted(expected.to_json(), key=lambda host: order[host["name"]])
+
+
+INVENTORY = """\
+all:
+  hosts:
+    gpu01:
+      clusterddp_env: {OWN: a}
+  vars:
+    ansible_user: 0010
+    clusterddp_slurm_time: 1:30:00
+    clusterddp_slurm_account: 0123
+    clusterddp_env: {VERSION: 3.10, MASK: 0010, BIND: yes}
+    clusterddp_secrets: [WANDB]
+"""
+OF_ALL = """\
+clusterddp_env:
+  TOKEN: s3cret
+  COUNT: 1_000
+clusterddp_secrets: [HF]
+ansible_become_password: sudo-word
+"""
+OF_HOST = '{\n\t"clusterddp_env": {"FILE": 1e5}}\n'
+FIELDS = ("env", "secrets", "slurm", "user")
+
+
+def team(folder: Path, inventory: str, of_all: str, of_host: str) -> Path:
+    for name, text in (("hosts", inventory), ("group_vars/all/main.yml", of_all), ("host_vars/gpu01.json", of_host)):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "hosts"
+
+
+@pytest.mark.parametrize("vaulted", ["value", "file", "value in a file", "host", "inventory", "all", "json"])
+def test_a_vault_changes_no_other_value(tmp_path: Path, vaulted: str) -> None:
+    inventory, of_all, of_host = INVENTORY, OF_ALL, OF_HOST
+    if vaulted == "json":
+        inventory = '{"all": {\n\t"hosts": {"gpu01": {"clusterddp_env": {"A": 1e5, "B": "3.10", "C": 2.50}}}}}\n'
+    plain = load(team(tmp_path / "plain", inventory, of_all, of_host)).hosts[0]
+    if vaulted in {"value", "value in a file", "json"}:
+        of_all = of_all.replace("s3cret\n", "!vault |\n" + textwrap.indent(encrypted("s3cret"), "    "))
+    if vaulted in {"file", "value in a file", "all"}:
+        of_all = encrypted(of_all)
+    if vaulted in {"host", "all"}:
+        of_host = encrypted(of_host)
+    if vaulted in {"inventory", "all"}:
+        inventory = encrypted(inventory)
+    source = team(tmp_path / "vaulted", inventory, of_all, of_host)
+    with pytest.raises(ForeignInventory):
+        load(source)
+    made = stored(source)
+    found = load(made).hosts[0]
+    assert [getattr(found, name) for name in FIELDS] == [getattr(plain, name) for name in FIELDS]
+    assert source_of(load(made)) == source
+    in_plain = "sudo-word" in (made.parent / "group_vars/all/main.yml").read_text()
+    assert in_plain == (of_all == OF_ALL or vaulted in {"value", "json"})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("clusterddp_envv: {}\n", "group_vars/all/main.yml:1:clusterddp_envv: 'clusterddp_envv' is not a variable"),
+        ("a: [\n", "group_vars/all/main.yml:2:1: is not YAML"),
+        ("- a\n", "group_vars/all/main.yml:1: must hold a mapping"),
+    ],
+)
+def test_an_error_in_what_is_decrypted_has_its_place(tmp_path: Path, text: str, words: str) -> None:
+    source = team(tmp_path, INVENTORY, encrypted(text), "{}")
+    with pytest.raises(InventoryError) as caught:
+        load(stored(source))
+    assert words in str(caught.value)
+
+
+def test_a_wrong_password_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = team(tmp_path, INVENTORY, encrypted(OF_ALL), "{}")
+    (tmp_path / "wrong").write_text("other\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "wrong"))
+    with pytest.raises(InventoryError, match="hosts: cannot be decrypted: ansible-vault ended with "):
+        convert(source)
