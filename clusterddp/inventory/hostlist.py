@@ -28,6 +28,7 @@ _HEADER = "# Written by `clusterddp up` from a host list; an Ansible inventory, 
 _NAME = re.compile(r"([\w-]+)[\"']?\s*:|\?\s+[\"']?([\w-]+)[\"']?\s*$")  # `name:`, or `? name` with `: value` below
 _GOES_ON = re.compile(r"[-:](?:\s|$)")  # a list's item or a value, which may stand in the column of their name
 _MAX_LINES = 40  # shown of a difference
+_WIDTH = 1 << 20  # a mapping in braces stays on the line of its name, where `difference` hides the secrets in it
 LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
@@ -58,7 +59,7 @@ def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str
     if not hosts:
         raise InventoryError(f"host list {text!r} names no host", remedy=_REMEDY)
     whole = {"hosts": hosts, **({"vars": dict(variables)} if variables else {})}
-    body = yaml.dump({"all": whole}, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    body = yaml.dump({"all": whole}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return _HEADER.format(_digest(body)) + body
 
 

@@ -144,3 +144,9 @@ def test_a_difference_hides_all_of_a_secret(setting: str) -> None:
     assert not any("hunter" in line for line in found)
     assert {"-       SHOWN: yes", "-       ssl_key_file: /a"} <= set(found)
     assert any("API_KEY" in line for line in found)
+
+
+def test_a_difference_hides_a_secret_in_a_long_mapping_of_the_line() -> None:
+    words = " ".join(["hunter"] * 40)
+    text = from_host_list("gpu01", variables_of([f"clusterddp_env={{A: {'x ' * 30}, API_KEY: '{words}'}}"]))
+    assert not any("hunter" in line for line in difference("# head\n", text))
