@@ -17,7 +17,7 @@ from clusterddp.launch.launcher import FileQuery
 from clusterddp.remote.shared.workdir.manifest import sort_entries
 from clusterddp.runs.run_on_hosts import Wanted
 from clusterddp.sync import chosen_files
-from clusterddp.sync.deliver import Delivered, deliver
+from clusterddp.sync.deliver import Delivered, deliver, kept_lines
 from clusterddp.sync.project_files.project_tree import Skipped
 from clusterddp.sync.transfer.collect import Pulled, collect
 from clusterddp.sync.transfer.fetch import HostFiles, exists, list_host
@@ -70,7 +70,7 @@ def push(
         source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
     for notice in chosen.notices:
         notify(notice)
-    return deliver(
+    done = deliver(
         opened,
         Uploads(chosen.entries, chosen.chunks, source),
         chosen.entries,
@@ -80,6 +80,9 @@ def push(
         overwrite=request.overwrite,
         spread=TransferOptions(mode=request.spread, rate=request.rate, notify=notify),
     )
+    for line in kept_lines(done):
+        notify(line)
+    return done
 
 
 def _files_of_host(

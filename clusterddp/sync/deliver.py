@@ -20,6 +20,8 @@ from clusterddp.sync.send_code import turns
 from clusterddp.sync.transfer.fetch import HASH_TIMEOUT
 from clusterddp.sync.transfer.send import send
 from clusterddp.sync.transfer.transfer_task import AUTO
+from clusterddp.text.folding import folded_names
+from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +44,19 @@ class Delivered:
     folder: str
     files: int = 0
     sent_bytes: int = 0
+    kept: tuple[tuple[str, str], ...] = ()  # files that changed while the push came: path, the name they have now
+
+
+def kept_lines(done: Sequence[Delivered]) -> list[str]:
+    """A line for each file that changed on hosts while a push came."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for host in done:
+        for kept in host.kept:
+            hosts.setdefault(kept, []).append(host.name)
+    return [
+        f"{folded_names(names)}: {shown(path)} changed while the push came: kept as {shown(kept_as)}"
+        for (path, kept_as), names in hosts.items()
+    ]
 
 
 def deliver(
@@ -89,9 +104,7 @@ def deliver(
     for job in jobs:
         if not job.done:
             raise HostError(job.name, f"{job.folder} changes while it is sent", remedy="see what writes there")
-    return tuple(
-        Delivered(name=job.name, folder=job.folder, files=job.files, sent_bytes=job.sent_bytes) for job in jobs
-    )
+    return tuple(job.delivered for job in jobs)
 
 
 class _HostPush:
@@ -105,9 +118,17 @@ class _HostPush:
         self.shared: str | None = None
         self.done = False
         self.files = self.sent_bytes = 0
+        self._kept: tuple[tuple[str, str], ...] = ()
         self.host, self._uploads, self._entries, self.order = host, uploads, entries, order
         self._lacking: tuple[Chunk, ...] = ()
         self._compress = host.entry.connection != "local"
+
+    @property
+    def delivered(self) -> Delivered:
+        """What the push did."""
+        return Delivered(
+            name=self.name, folder=self.folder, files=self.files, sent_bytes=self.sent_bytes, kept=self._kept
+        )
 
     def lacking(self, _uploads: Uploads) -> tuple[Chunk, ...]:
         """The chunks to send."""
@@ -132,4 +153,5 @@ class _HostPush:
             pushed = read_unless_changed(Pushed, answer)
         self.done = pushed is not None
         self.files = pushed.sent if pushed else 0
+        self._kept = pushed.kept if pushed else ()
         self.sent_bytes = sum(chunk.size for chunk in self._lacking)

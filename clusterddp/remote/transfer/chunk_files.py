@@ -82,8 +82,8 @@ class Assembly:
         """Whether a requested content is complete."""
         return self._parts.whole(content)
 
-    def move(self, entry: Entry, target: bytes, folder: Optional[int] = None) -> Optional[Stats]:
-        """Move a file into place, replacing whatever has that name; returns its stats if it is as written, else None.
+    def move(self, entry: Entry, target: bytes, folder: Optional[int] = None) -> Stats:
+        """Move a file into place, replacing whatever has that name; returns its stats as of just before.
 
         With ``folder``, a descriptor, the target is relative to that. The stats' ctime is 0: the rename sets it, and
         the next check of the file learns it.
@@ -96,9 +96,14 @@ class Assembly:
         if entry.executable:
             mode = stat.S_IMODE(os.stat(name, dir_fd=self._folder).st_mode)
             os.chmod(name, mode | (mode & 0o444) >> 2, dir_fd=self._folder)
+        info = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
         os.rename(name, target, src_dir_fd=self._folder, dst_dir_fd=folder)
-        size, modified, inode = self._parts.written.get(name, (-1, 0, 0))
-        return [size, modified, 0, inode] if size == entry.size else None
+        return [info.st_size, info.st_mtime_ns, 0, info.st_ino]
+
+    def is_as_written(self, entry: Entry, stats: Stats) -> bool:
+        """Whether a moved file with these stats is one chunk, and unchanged since that was written on its arrival."""
+        size, modified, inode = self._parts.written.get(entry.content, (-1, 0, 0))
+        return size == entry.size and stats == [size, modified, 0, inode]
 
     def move_link(self, destination: bytes, target: bytes, folder: Optional[int] = None) -> None:
         """Make a link and move it into place, replacing whatever has that name."""

@@ -57,7 +57,8 @@ def push_check(request: Request) -> Dict[str, Any]:
     _refuse_conflicts(state, order, root, entries, update)
     ready = not update.changes
     if ready and update.disk.hashed:  # all is there, whoever put it there
-        record.complete(entries, chunk_lists)
+        with _push_lock(root):
+            PushRecord(state, root).complete(entries, chunk_lists, update.proved_stats)
     existing, size = _existing_chunks(root, update.disk), 0
     lacking: Dict[str, None] = {}
     for entry in update.lacking():
@@ -110,8 +111,8 @@ def _put_in_place(
     finally:
         parts.close()
         update.close()
-    record.complete(entries, chunk_lists)
-    return Pushed(update.sent)
+    record.complete(entries, chunk_lists, update.proved_stats)
+    return Pushed(update.sent, tuple((path, kept_as) for path, kept_as in update.kept))
 
 
 def dest_path(workdir: str, dest: str, state: str) -> bytes:

@@ -3,13 +3,13 @@
 import hashlib
 import os
 import time
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import bulk, checked, field, read_record, record, to_fields
 from ..shared.wire.chunks import content_of
-from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, link_entry, on_disk, stats_of
+from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, Stats, as_text, link_entry, on_disk, stats_of
 from ..system.bootstrap import private_folder, write_private
 from ..system.procfs import boot_id
 from ..system.small_files import names_in
@@ -92,18 +92,30 @@ class PushRecord:
             if present and present.kind in (FILE, LINK):
                 self.entries.append(present)
 
-    def complete(self, plan: Iterable[Entry], chunk_lists: Dict[str, List[str]]) -> None:
-        """Record that ``plan`` was put in place; each content was checked chunk by chunk on its way."""
-        disk = Disk(self.root)
+    def complete(
+        self, plan: Iterable[Entry], chunk_lists: Dict[str, List[str]], proved_stats: Callable[[str], Stats]
+    ) -> None:
+        """Record that ``plan`` is in place; ``proved_stats`` is WorkdirUpdate's.
+
+        A file that was changed since its content was proved is recorded with the stats of then: it counts as changed.
+        """
         time.sleep(_MTIME_RESOLUTION)
         for entry in plan:
-            info = disk.info(entry.path)
             if entry.kind == LINK:
                 self._targets[entry.path] = entry.content
                 self._files.pop(entry.path, None)
-            elif info is not None:
-                self._files[entry.path] = (stats_of(info), chunk_lists.get(entry.content) or [entry.content])
+            else:
+                stats = self._with_ctime(entry.path, proved_stats(entry.path))
+                self._files[entry.path] = (stats, chunk_lists.get(entry.content) or [entry.content])
         files, links = list(self._files.items()), tuple(self._targets.items())
         pushed = PushedFiles(root=as_text(self.root), boot=boot_id(), at=time.time_ns(), files=files, links=links)
         private_folder(os.path.dirname(self._path))
         write_private(self._path, to_json(to_fields(pushed)).encode())
+
+    def _with_ctime(self, path: str, stats: Stats) -> Stats:
+        """Fill in a ctime of 0, unless the file was changed since it had these stats."""
+        if stats[2]:
+            return stats
+        info = Disk(self.root).info(path)
+        now = stats_of(info) if info else stats
+        return now if [now[0], now[1], 0, now[3]] == stats else stats

@@ -283,7 +283,7 @@ def _update_of_all(
         seen = {
             path: hashes for path, hashes in update.disk.seen.items() if hashes[0][2] < began - manifest.RACY_INTERVAL
         }
-        return KnownFiles.from_disk(sent.manifest, plan, dict(seen, **update.placed), placed)
+        return KnownFiles.from_disk(sent.manifest, plan, dict(seen, **update.as_verified), placed)
 
     return update, files_to_prove
 

@@ -10,7 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple, TypeVar
 
-from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, as_text, folders_above, on_disk, parents
+from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, Stats, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
 from ..transfer.descriptor_walk import FolderTree, path_of
 
@@ -56,7 +56,8 @@ class WorkdirUpdate:
         self.sent = 0
         self.removed = 0
         self.kept: List[List[str]] = []
-        self.placed: Hashes = {}  # files put in place exactly as they were verified on arrival
+        self.placed: Dict[str, Stats] = {}  # files put in place, or whose mode was set: stats before, ctime 0
+        self.as_verified: Hashes = {}  # those that were put in place exactly as they were verified on arrival
         self._check_lock = check_lock
         self._record = record
         self._plan = {entry.path: entry for entry in plan}
@@ -142,6 +143,13 @@ class WorkdirUpdate:
             self._with_path_in_error(entry.path, self._commit_entry, entry)
         self._tree.close_folder()
 
+    def proved_stats(self, path: str) -> Stats:
+        """The stats under which the content of a planned file was proved.
+
+        The ctime is 0 where the update has changed it: it has put the file in place, or set its mode.
+        """
+        return self.placed.get(path) or self.disk.seen[path][0]
+
     def _commit_entry(self, entry: Entry) -> None:
         """Put one file or link in place, or only set its mode."""
         self._make_parents(entry.path)
@@ -149,6 +157,8 @@ class WorkdirUpdate:
             self._put_in_place(entry)
         else:
             self._tree.set_executable(entry.path, executable=entry.executable)
+            size, modified, _, inode = self.disk.seen[entry.path][0]
+            self.placed[entry.path] = [size, modified, 0, inode]
 
     def _with_path_in_error(self, path: str, change: Callable[[T], None], what: T) -> None:
         """Make a change, and add the whole path to its errors: the kernel names only a file in an open folder."""
@@ -232,9 +242,9 @@ class WorkdirUpdate:
         if entry.kind == LINK:
             self._parts.move_link(on_disk(entry.content), name, folder)
         else:
-            stats = self._parts.move(entry, name, folder)
-            if stats:
-                self.placed[entry.path] = (stats, [entry.content])
+            stats = self.placed[entry.path] = self._parts.move(entry, name, folder)
+            if self._parts.is_as_written(entry, stats):
+                self.as_verified[entry.path] = (stats, [entry.content])
             self.sent += 1
         self._remove_bytecode(entry.path)
 

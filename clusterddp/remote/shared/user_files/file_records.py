@@ -35,6 +35,7 @@ class Pushed(NamedTuple):
     """The answer of ``push_apply``; where the host has changed meanwhile it is a ``HostChanged`` instead."""
 
     sent: int = field(Fields.number)  # files that were put in place
+    kept: Tuple[Tuple[str, str], ...] = field(Fields.text_pairs, default=())  # path, other name of what was there
 
 
 @record

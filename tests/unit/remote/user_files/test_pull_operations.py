@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.shared.wire.chunks import hash_file
+from clusterddp.remote.shared.workdir.manifest import stats_of
 from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.remote.user_files.pull_operations import pull_list
 from clusterddp.remote.workdir.folder_lock import make_live_folder
@@ -65,7 +66,8 @@ def test_what_was_pushed_meanwhile_does_not_come_unless_the_run_has_changed_it(h
     mark_start(bytes(host.workdir), "r1", [])
     write(host.workdir, **{"data/a": "a", "data/b": "b"})
     record = PushRecord(str(host.state), bytes(host.workdir / "data"))
-    record.complete([entry._replace(path=entry.path[5:]) for entry in listed(host)["entries"]], {})
+    entries = [entry._replace(path=entry.path[5:]) for entry in listed(host)["entries"]]
+    record.complete(entries, {}, lambda path: stats_of((host.workdir / "data" / path).stat()))
     assert paths(host, run="r1") == []
     tick(host)
     write(host.workdir, **{"data/b": "c"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from clusterddp.remote.shared.workdir.manifest import FILE, Entry, link_entry
+from clusterddp.remote.shared.workdir.manifest import FILE, Entry, link_entry, stats_of
 from clusterddp.remote.workdir.push_record import PushRecord, pushed_files, pushed_in
 from tests.unit.json_values import VALUES
 
@@ -23,7 +23,8 @@ def state(tmp_path: Path) -> Path:
     there.mkdir()
     (there / "data").write_text("1")
     record = PushRecord(str(tmp_path / "state"), bytes(there))
-    record.complete([Entry("data", FILE, False, 1, "c"), link_entry("link", "data")], {})
+    stats = stats_of((there / "data").stat())
+    record.complete([Entry("data", FILE, False, 1, "c"), link_entry("link", "data")], {}, lambda _: stats)
     return tmp_path / "state"
 
 

@@ -1,0 +1,120 @@
+"""Pushes to hosts in this process: what a job or another host does meanwhile costs no file."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.errors import ClusterddpError
+from clusterddp.remote.shared.wire.chunks import hash_file
+from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.workdir.push_record import pushed_in
+from clusterddp.remote.workdir.update import WorkdirUpdate
+from clusterddp.sync import chosen_files
+from clusterddp.sync.deliver import Delivered, deliver, kept_lines
+from clusterddp.sync.transfer.progress_rate import Transfer
+from clusterddp.sync.transfer.upload import Files, Uploads
+from tests.unit.sync_help import FakeHost, content, project_at, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    """A host to which ``data/a`` and ``data/b`` were pushed."""
+    host = FakeHost(tmp_path)
+    write(tmp_path / "project", **{"data/a": "a1", "data/b": "b1"})
+    deliver_data(tmp_path, host)
+    return host
+
+
+def deliver_data(place: Path, *hosts: FakeHost, overwrite: bool = False) -> tuple[Delivered, ...]:
+    """Push the project's folder ``data``."""
+    project = project_at(place / "project")
+    folder, chosen = chosen_files.read_sources(project, [str(project.root / "data")], "data", lambda _: None)
+    files = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
+    return deliver(
+        hosts,  # type: ignore[arg-type]
+        Uploads(chosen.entries, chosen.chunks, files),
+        chosen.entries,
+        folder=folder,
+        workdir="/nowhere",
+        transfer=Transfer("pushing", lambda _: None),
+        overwrite=overwrite,
+    )
+
+
+def before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[[], object], call: int = 1) -> None:
+    """Change something once, just before a call of the function: the first, or the one of that number."""
+    real, calls = getattr(owner, name), itertools.count(1)
+
+    def changing(*args: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            change()
+        return real(*args, **options)
+
+    monkeypatch.setattr(owner, name, changing)
+
+
+def test_what_a_job_writes_while_another_file_comes_is_no_pushs(
+    tmp_path: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "project", **{"data/b": "b2"})
+    before(monkeypatch, WorkdirUpdate, "stage", lambda: write(host.workdir, **{"data/a": "of"}))
+    deliver_data(tmp_path, host)
+    result = (host.workdir / "data/a").stat()
+    assert pushed_in(str(host.state), bytes(host.workdir))["data/a"] != manifest.stats_of(result)  # a pull brings it
+    with pytest.raises(ClusterddpError, match=r"a in .* differs"):
+        deliver_data(tmp_path, host)
+    assert content(host.workdir / "data") == {"a": "of", "b": "b2"}
+    deliver_data(tmp_path, host, overwrite=True)
+    assert content(host.workdir / "data") == {"a": "a1", "b": "b2"}
+
+
+def test_what_a_job_writes_over_a_file_just_put_in_place_is_no_pushs(
+    tmp_path: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "project", **{"data/a": "a2"})
+    before(monkeypatch, WorkdirUpdate, "close", lambda: write(host.workdir, **{"data/a": "job's"}))
+    deliver_data(tmp_path, host)
+    with pytest.raises(ClusterddpError, match=r"a in .* differs"):
+        deliver_data(tmp_path, host)
+
+
+def test_what_a_job_writes_while_all_is_looked_at_is_no_pushs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost(tmp_path)
+    for root in (tmp_path / "project", host.workdir):
+        write(root, **{"data/a": "a1", "data/b": "b1"})
+
+    def hashed(path: Any) -> Any:
+        if path == bytes(host.workdir / "data/b"):
+            write(host.workdir, **{"data/a": "of"})
+        return hash_file(path)
+
+    monkeypatch.setattr(manifest, "hash_file", hashed)
+    assert [done.files for done in deliver_data(tmp_path, host)] == [0]
+    with pytest.raises(ClusterddpError, match=r"a in .* differs"):
+        deliver_data(tmp_path, host)
+
+
+def test_a_file_that_changes_before_it_is_replaced_is_kept_and_named(
+    tmp_path: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "project", **{"data/a": "a2"})
+    before(monkeypatch, WorkdirUpdate, "commit", lambda: write(host.workdir, **{"data/a": "of"}))
+    done = deliver_data(tmp_path, host)
+    assert content(host.workdir / "data") == {"a": "a2", "a.clusterddp-kept-1": "of", "b": "b1"}
+    assert kept_lines(done) == ["gpu01: a changed while the push came: kept as a.clusterddp-kept-1"]
+
+
+def test_what_was_pushed_is_read_once_by_whatever_way_it_came(tmp_path: Path, host: FakeHost) -> None:
+    root = tmp_path / "project/data"
+    write(root, c="a1", d="new", e="new")
+    (root / "b").chmod(0o755)
+    deliver_data(tmp_path, host)
+    there = {path: manifest.stats_of((host.workdir / path).stat()) for path in (f"data/{name}" for name in "abcde")}
+    assert pushed_in(str(host.state), bytes(host.workdir)) == there
