@@ -18,8 +18,8 @@ from ..shared.text.shortening import few
 from ..shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 from ..shared.wire.chunks import CHUNK, chunks_of
-from ..shared.wire.partial_files import parts_in
-from ..shared.workdir.manifest import FOLDER, Disk, Entry, as_text, on_disk, parents
+from ..shared.wire.partial_files import PARTS_FOLDER, parts_in
+from ..shared.workdir.manifest import FOLDER, Entry, as_text, on_disk, parents
 from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, home_folder
 from ..system.small_files import nearest_folder
@@ -29,12 +29,12 @@ from ..transfer.descriptor_walk import open_or_make, real_folder
 from ..transfer.stream_head import read_entries
 from ..workdir.case_folding import refuse_folded
 from ..workdir.links import make_links
+from ..workdir.lock_owner import host_of
 from ..workdir.push_record import PushRecord
 from ..workdir.sync_record import SyncRecord
 from ..workdir.update import WorkdirUpdate
 from ..workdir.workdir import path_in_error, shared_identity, workdir_path
 
-PARTS = b".clusterddp-parts"
 _MAX_NAMED = 5  # most paths in a refusal
 
 
@@ -59,7 +59,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     if ready and update.disk.hashed:  # all is there, whoever put it there
         with _push_lock(root):
             PushRecord(state, root).complete(entries, chunk_lists, update.proved_stats)
-    existing, size = _existing_chunks(root, update.disk), 0
+    existing, size = update.disk.chunks() | parts_in(_parts_folder(state, root)), 0
     lacking: Dict[str, None] = {}
     for entry in update.lacking():
         digests = [entry.content] if entry.size <= CHUNK else chunk_lists.get(entry.content)
@@ -102,7 +102,7 @@ def _put_in_place(
     record.choose(entries, overwrite=order.overwrite)
     update = WorkdirUpdate(record, entries)
     _refuse_conflicts(state, order, root, entries, update)
-    parts = Assembly(os.path.join(update.open_root(), PARTS), chunk_lists)
+    parts = Assembly(_parts_folder(state, update.open_root()), chunk_lists)
     try:
         missing = update.stage(parts, incoming)
         if missing:
@@ -173,8 +173,12 @@ def _synced_paths(state: str, workdir_setting: str, root: bytes) -> Set[str]:
     return {path[len(prefix) :] for path in paths if path.startswith(prefix)}
 
 
-def _existing_chunks(root: bytes, disk: Disk) -> Set[str]:
-    return disk.chunks() | parts_in(os.path.join(root, PARTS))
+def _parts_folder(state: str, root: bytes) -> bytes:
+    """The folder in which this host assembles what is to be put below ``root``.
+
+    Hosts that share ``root`` do not see each other's locks, and would write into each other's files.
+    """
+    return os.path.join(root, b"%s-%s" % (PARTS_FOLDER, host_of(state).encode()))
 
 
 def _check_room(root: bytes, needed: int) -> None:
@@ -185,12 +189,12 @@ def _check_room(root: bytes, needed: int) -> None:
 
 @contextlib.contextmanager
 def _push_lock(root: bytes) -> Iterator[None]:
-    """Allow one push at a time into a folder, on this host; hosts that share it are sent to one after the other."""
+    """Allow one push at a time into a folder, on this host; another host that shares it has its own parts there."""
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # a network filesystem without locks for folders: parts are named by their contents
+        except OSError:  # a filesystem without locks for folders
             pass
         yield
     finally:

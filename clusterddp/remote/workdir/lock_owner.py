@@ -49,8 +49,12 @@ def is_alive(pid: int, ticks: int) -> bool:
 
 def owner_of(state: str, pid: int) -> LockOwner:
     """Return the LockOwner of a process on this host."""
-    host = "%s %s" % (os.uname().nodename, _host_id(state))
-    return LockOwner(_short(host), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
+    return LockOwner(host_of(state), _short(procfs.boot_identity()), pid, procfs.start_ticks(pid) or 0)
+
+
+def host_of(state: str) -> str:
+    """Return this host as a LockOwner names it."""
+    return _short("%s %s" % (os.uname().nodename, _host_id(state)))
 
 
 def _short(text: str) -> str:

@@ -94,7 +94,7 @@ class WorkdirUpdate:
         return [
             (path, present)
             for path, present, entry in differing
-            if present and not self._is_ours(path) and (present.kind, present.content) != (entry.kind, entry.content)
+            if present and not self._is_ours(path) and not self._is_planned(entry)
         ]
 
     def check(self) -> None:
@@ -188,6 +188,11 @@ class WorkdirUpdate:
             (present.kind, present.content) == (entry.kind, entry.content) for entry in self._earlier.get(path, [])
         )
 
+    def _is_planned(self, entry: Entry) -> bool:
+        """Whether what is at the entry's path is what is planned there, whoever wrote it; modes do not count."""
+        present = self._present[entry.path]
+        return present is not None and (present.kind, present.content) == (entry.kind, entry.content)
+
     def _read_again(self, path: str) -> Optional[Entry]:
         """The entry at ``path`` right now: contents take time to arrive, and people edit files meanwhile."""
         self._present[path] = Disk(self.disk.root).entry(path)
@@ -236,7 +241,7 @@ class WorkdirUpdate:
             self._read_again(entry.path)
         if info and stat.S_ISDIR(info.st_mode):
             self._clear_folder(entry.path)
-        elif info and not self._is_ours(entry.path):
+        elif info and not self._is_ours(entry.path) and not self._is_planned(entry):
             self._keep_aside(entry.path)
         folder, name = self._tree.locate(entry.path)
         if entry.kind == LINK:

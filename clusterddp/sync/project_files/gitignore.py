@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError
 from clusterddp.project.project_folder import read
+from clusterddp.remote.shared.wire.partial_files import PARTS_FOLDER
 from clusterddp.remote.shared.workdir.manifest import as_text
 from clusterddp.text.paths import shown
 
@@ -26,7 +27,10 @@ _MAX_GITIGNORE = 1 << 20  # bytes
 
 
 def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
-    """Yield the paths of all files not ignored; skip virtual environments and folders named in ``excluded``."""
+    """Yield the paths of all files not ignored; skip folders named in ``excluded``.
+
+    Virtual environments and the parts of unfinished transfers are skipped, too.
+    """
     pending: list[tuple[bytes, Rules]] = [(b"", ())]
     while pending:
         inside, rules = pending.pop()
@@ -43,7 +47,8 @@ def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
         for entry in entries:
             path = os.path.join(inside, entry.name)
             folder = entry.is_dir(follow_symlinks=False)
-            if (folder and entry.name in excluded) or _ignored(path, rules, folder=folder):
+            excluded_folder = folder and (entry.name in excluded or entry.name.startswith(PARTS_FOLDER))
+            if excluded_folder or _ignored(path, rules, folder=folder):
                 continue
             if folder:
                 pending.append((path, rules))

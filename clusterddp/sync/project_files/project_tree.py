@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.chunks import content_of, digest_of
+from clusterddp.remote.shared.wire.partial_files import PARTS_FOLDER
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import OWN_PREFIX, Entry, as_text, on_disk
 from clusterddp.sync.hash_cache import FILE_NAME, HashCache
@@ -42,7 +43,7 @@ MAX_BYTES = 500 * 10**6
 MAX_FILES = 20_000
 _MAX_LISTED = 10 * MAX_FILES  # a folder with more files is refused before the rest is listed
 _REMEDY = "keep them out with .gitignore, or allow more with --sync-limit SIZE"
-_EXCLUDED = frozenset((b".git", b".clusterddp", b".clusterddp-parts", b"__pycache__"))
+_EXCLUDED = frozenset((b".git", b".clusterddp", b"__pycache__"))
 _KEY_NAME = re.compile(
     rb"\.env(\..*)?|.*\.(pem|key|p12|pfx|ppk)|id_(rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)"
     rb"|\.netrc|\.pypirc|\.git-credentials",
@@ -177,7 +178,8 @@ def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
     """Leave out what is never synced: git's own files, clusterddp's, bytecode, virtual environments."""
     names_left: list[bytes] = []
     for name in names:
-        if not _EXCLUDED.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
+        unfinished = b"/" + PARTS_FOLDER in b"/" + name
+        if not unfinished and not _EXCLUDED.intersection(name.split(b"/")) and not name.endswith(b".pyc"):
             names_left.append(name)
         if len(names_left) > _MAX_LISTED:
             raise SyncError(f"{os.fsdecode(root)} holds more than {_MAX_LISTED} files", remedy=_REMEDY)

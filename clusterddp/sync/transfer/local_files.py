@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import SyncError
 from clusterddp.project.user_folders import ForeignLinkError, open_folder
 from clusterddp.remote.shared.wire.chunks import content_of, hash_handle
-from clusterddp.remote.shared.wire.partial_files import Parts, free_bytes, open_parts
+from clusterddp.remote.shared.wire.partial_files import PARTS_FOLDER, Parts, free_bytes, open_parts
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text, exists_in, on_disk
 from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from clusterddp.remote.shared.wire.chunks import Chunk
 
-_PARTS_FOLDER = ".clusterddp-parts"
+_PARTS_FOLDER = os.fsdecode(PARTS_FOLDER)
 _TEMPORARY = "copy"  # in the parts folder: a file or link before it gets its name
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR)  # a link or a file where a folder is needed

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.remote.shared.wire.chunks import digest_of
 from tests.integration.complaint import one_line
 from tests.integration.two_users import STRANGER, VICTIM, Machine, give, needs_two_users
 
@@ -54,9 +55,18 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
+def parts_folder(machine: Machine, model: Path, verb: str) -> Path:
+    """The folder in which a transfer assembles what comes to the shared folder; a push names it by the host."""
+    if verb == "pull":
+        return machine.shared / ".clusterddp-parts"
+    assert transfer(machine, verb, model, f"{machine.home}/elsewhere/").code == 0  # the host gets its id
+    host_id = (machine.home / ".clusterddp/host-id").read_text()
+    return machine.shared / f".clusterddp-parts-{digest_of(f'{os.uname().nodename} {host_id}'.encode())[:16]}"
+
+
 @pytest.mark.parametrize("verb", ["pull", "push"])
 def test_contents_are_not_put_together_in_a_strangers_folder(machine: Machine, model: Path, verb: str) -> None:
-    parts = machine.shared / ".clusterddp-parts"
+    parts = parts_folder(machine, model, verb)
     as_stranger("mkdir", "-m", "777", str(parts))
     refused = transfer(machine, verb, model, f"{machine.shared}/")
     said = one_line(refused, 1, str(parts), "belongs to another user")
@@ -70,7 +80,7 @@ def test_contents_are_not_put_together_in_a_strangers_folder(machine: Machine, m
 
 @pytest.mark.parametrize("verb", ["pull", "push"])
 def test_parts_of_a_broken_transfer_are_closed_to_others_first(machine: Machine, model: Path, verb: str) -> None:
-    parts = machine.shared / ".clusterddp-parts"
+    parts = parts_folder(machine, model, verb)
     parts.mkdir()
     (parts / ("0" * 64)).write_bytes(b"of another content")  # so that the folder stays
     give(parts, VICTIM)

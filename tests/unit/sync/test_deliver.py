@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.errors import ClusterddpError
-from clusterddp.remote.shared.wire.chunks import hash_file
+from clusterddp.remote.shared.wire.chunks import CHUNK, hash_file
+from clusterddp.remote.shared.wire.partial_files import Parts
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.workdir.push_record import pushed_in
 from clusterddp.remote.workdir.update import WorkdirUpdate
@@ -118,3 +121,50 @@ def test_what_was_pushed_is_read_once_by_whatever_way_it_came(tmp_path: Path, ho
     deliver_data(tmp_path, host)
     there = {path: manifest.stats_of((host.workdir / path).stat()) for path in (f"data/{name}" for name in "abcde")}
     assert pushed_in(str(host.state), bytes(host.workdir)) == there
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> bytes:
+    """A file of three chunks in the project's folder ``data``."""
+    weights = os.urandom(3 * CHUNK)
+    (tmp_path / "project/data").mkdir(parents=True)
+    (tmp_path / "project/data/w.bin").write_bytes(weights)
+    return weights
+
+
+def test_hosts_that_share_a_folder_and_no_locks_do_not_mix_their_parts(
+    tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # one kernel does not see the other's
+    shared = tmp_path / "shared"
+    first, second = (FakeHost(tmp_path, name, workdir=str(shared)) for name in ("gpu00", "gpu01"))
+
+    def push_to_the_other() -> None:
+        for parts in (shared / "data").glob(".clusterddp-parts*"):
+            (parts / ("e" * 64)).touch()  # of another push, so that the folder stays
+        deliver_data(tmp_path, first)
+
+    before(monkeypatch, Parts, "put", push_to_the_other, call=3)
+    deliver_data(tmp_path, second)
+    assert (shared / "data/w.bin").read_bytes() == weights
+    assert [path.name for path in (shared / "data").glob("w*")] == ["w.bin"]
+    assert [done.files for done in deliver_data(tmp_path, first, second)] == [0, 0]
+
+
+def test_a_push_that_broke_off_goes_on_from_its_parts(
+    tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = FakeHost(tmp_path)
+
+    def break_off() -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        before(patch, Parts, "put", break_off, call=3)
+        with pytest.raises(ZeroDivisionError):
+            deliver_data(tmp_path, host)
+    host.sent_bytes = 0
+    deliver_data(tmp_path, host)
+    assert CHUNK < host.sent_bytes < 2 * CHUNK
+    assert [path.name for path in (host.workdir / "data").iterdir()] == ["w.bin"]
+    assert (host.workdir / "data/w.bin").read_bytes() == weights

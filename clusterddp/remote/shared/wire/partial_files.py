@@ -12,6 +12,7 @@ from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at, write_a
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+PARTS_FOLDER = b".clusterddp-parts"  # in a user's folder; how the names of all such folders begin
 PARTS_MAX_AGE = 7 * 86400.0  # seconds after which the files of a broken transfer are removed
 
 

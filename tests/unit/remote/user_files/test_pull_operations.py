@@ -150,7 +150,7 @@ def test_a_path_that_is_another_users_link_is_refused(host: FakeHost, tmp_path: 
 
 def test_what_cannot_come_is_named_and_no_link_is_followed(host: FakeHost, tmp_path: Path) -> None:
     write(tmp_path / "outside", secret="s")
-    write(host.workdir, **{"out/a": "a", "out/.git/config": "g", "out/sub/b": "b", "out/.clusterddp-parts/x": "p"})
+    write(host.workdir, **{"out/a": "a", "out/.git/config": "g", "out/sub/b": "b", "out/.clusterddp-parts-0a/x": "p"})
     os.mkfifo(host.workdir / "out/fifo")
     for name, target in (("away", tmp_path / "outside"), ("up", "../.."), ("odd", "sub/../a"), ("fine", "sub/b")):
         (host.workdir / "out" / name).symlink_to(target)

@@ -111,7 +111,7 @@ def test_key_like_files_are_left_out_and_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_git", [False, True])
-def test_half_of_what_an_interrupted_pull_was_to_bring_is_no_part_of_the_project(
+def test_half_of_what_an_interrupted_transfer_was_to_bring_is_no_part_of_the_project(
     tmp_path: Path,
     in_git: bool,  # noqa: FBT001
 ) -> None:
@@ -124,6 +124,7 @@ def test_half_of_what_an_interrupted_pull_was_to_bring_is_no_part_of_the_project
             local.want({half: [Chunk(half, 4)]})
             local.put(half, b"half")
     assert (root / "ckpt/.clusterddp-parts").is_dir()
+    write(root, **{f"ckpt/.clusterddp-parts-0a/{half}": "half"})  # of a push to a host that shares the folder
     assert names(root) == ["train.py"]
 
 
