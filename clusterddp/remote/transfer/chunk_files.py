@@ -51,13 +51,18 @@ class Assembly:
         os.close(self._parent)
 
     def want(self, entries: Iterable[Entry]) -> None:
-        """Request the contents of these files; raises Refused if the chunks of one were not sent with the manifest."""
+        """Request the contents of these files.
+
+        Raises Refused if the chunks of one were not sent with the manifest, or the disk has not enough free space.
+        """
         chunks_by_content = {}
         for entry in entries:
             self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
             chunks_by_content[entry.content] = self._chunks(entry)
-        self._parts.want(chunks_by_content)
+        self._parts.want(chunks_by_content, self._uses)
         self._parts.remove_old(folder_time(self._folder))
+        shown = os.fsdecode(os.path.realpath(os.path.dirname(self._path)))
+        refuse_without_room(self._folder, self._parts.lacking_bytes, shown)
 
     def copy_chunks_of(self, disk: Disk) -> None:
         """Copy the needed chunks that files in the destination folder have already, as ``disk`` knows them."""
@@ -67,7 +72,6 @@ class Assembly:
 
     def receive(self, incoming: ChunkStream, check: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
         """Store the chunks that arrive, of files of ``plan``; ``check`` is called before each and raises to abort."""
-        self._check_room()
         chunks = (chunk for entry in plan if entry.kind == FILE for chunk in self._chunks(entry))
         try:
             for bundle in incoming.bundles(self._parts, chunks):
@@ -131,11 +135,6 @@ class Assembly:
                 data = read_at(stream.fileno(), number * CHUNK, CHUNK) if digest in self._parts.lacking else None
                 if data is not None and digest_of(data) == digest:
                     self._parts.put(digest, data)
-
-    def _check_room(self) -> None:
-        """Refuse if the disk has less free space than the lacking chunks need."""
-        shown = os.fsdecode(os.path.realpath(os.path.dirname(self._path)))
-        refuse_without_room(self._folder, self._parts.lacking_bytes, shown)
 
     def _remove_temporary(self) -> None:
         try:

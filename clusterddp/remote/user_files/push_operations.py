@@ -17,7 +17,7 @@ from ..shared.schema.record import to_fields
 from ..shared.text.shortening import few
 from ..shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
-from ..shared.wire.chunks import CHUNK, chunks_of
+from ..shared.wire.chunks import CHUNK, ZEROS, Chunk, chunks_of
 from ..shared.wire.partial_files import PARTS_FOLDER, parts_in
 from ..shared.workdir.manifest import FOLDER, Entry, as_text, on_disk, parents
 from ..shared.workdir.sync_records import HostChanged
@@ -59,16 +59,19 @@ def push_check(request: Request) -> Dict[str, Any]:
     if ready and update.disk.hashed:  # all is there, whoever put it there
         with _push_lock(root):
             PushRecord(state, root).complete(entries, chunk_lists, update.proved_stats)
-    existing, size = update.disk.chunks() | parts_in(_parts_folder(state, root)), 0
-    lacking: Dict[str, None] = {}
-    for entry in update.lacking():
-        digests = [entry.content] if entry.size <= CHUNK else chunk_lists.get(entry.content)
-        for chunk in chunks_of(entry.content, entry.size, digests):
-            if chunk.digest not in existing and chunk.digest not in lacking:
-                size += chunk.size
-                lacking[chunk.digest] = None
-    _check_room(root, size)
+    files, parts = update.lacking(), parts_in(_parts_folder(state, root))
+    by_content = {entry.content: _chunks(entry, chunk_lists) for entry in files}
+    chunks = [chunk for of_content in by_content.values() for chunk in of_content]
+    unwritten = sum(chunk.size for chunk in chunks if chunk.digest in parts or chunk.digest == ZEROS)
+    _check_room(root, sum(entry.size for entry in files) - unwritten)
+    existing = update.disk.chunks() | parts
+    lacking = dict.fromkeys(chunk.digest for chunk in chunks if chunk.digest not in existing)
     return to_fields(PushCheck(as_text(root), shared_identity(root), ready, list(lacking)))
+
+
+def _chunks(entry: Entry, chunk_lists: Dict[str, List[str]]) -> List[Chunk]:
+    digests = [entry.content] if entry.size <= CHUNK else chunk_lists.get(entry.content)
+    return chunks_of(entry.content, entry.size, digests)
 
 
 def push_apply(request: Request) -> Dict[str, Any]:

@@ -227,10 +227,10 @@ def _fetch_missing(
             tally.kept.add(path)
         else:
             missing.append((entry, chunks))
-    lacking = local.want({entry.content: chunks for entry, chunks in missing if entry.kind == FILE})
+    uses = Counter(entry.content for entry, _ in missing)
+    lacking = local.want({entry.content: chunks for entry, chunks in missing if entry.kind == FILE}, uses)
     transfer.expect(sum(lacking.values()))
     tally.bytes += _fetch(local, origins, found, lacking, tally, transfer)
-    uses = Counter(entry.content for entry, _ in missing)
     tally.changing.clear()
     for entry, _ in missing:
         uses[entry.content] -= 1

@@ -125,11 +125,14 @@ class LocalFolder:
         finally:
             os.close(handle)
 
-    def want(self, contents: Mapping[str, Sequence[Chunk]]) -> dict[str, int]:
-        """Prepare to assemble contents; the digests and sizes of the chunks still lacking. Raises SyncError."""
+    def want(self, contents: Mapping[str, Sequence[Chunk]], uses: Mapping[str, int]) -> dict[str, int]:
+        """Prepare to assemble contents; the digests and sizes of the chunks still lacking.
+
+        ``uses`` are the numbers of files that need each content. Raises SyncError if there is not enough free space.
+        """
         with self._as_sync_error(str(self.folder / _PARTS_FOLDER)):
             self._parts = Parts(self._parts_folder)
-            self._parts.want({content: list(chunks) for content, chunks in contents.items()})
+            self._parts.want({content: list(chunks) for content, chunks in contents.items()}, uses)
             self._parts.remove_old(time.time())
         free, needed = free_bytes(self._root), self._parts.lacking_bytes
         if free is not None and needed > free:

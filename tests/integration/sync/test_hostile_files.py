@@ -150,7 +150,7 @@ def test_nothing_is_written_outside_whatever_links_lie_and_come(
                 )
             except (ValueError, BadManifest):
                 continue
-            landing.want(chunks)
+            landing.want(chunks, {X: 1})
             landing.put(X, b"x")
             try:
                 if overwrite or landing.state(entry) == ABSENT:

@@ -13,6 +13,7 @@ from clusterddp.errors import ClusterddpError
 from clusterddp.remote.shared.wire.chunks import CHUNK, hash_file
 from clusterddp.remote.shared.wire.partial_files import Parts
 from clusterddp.remote.shared.workdir import manifest
+from clusterddp.remote.transfer import chunk_files
 from clusterddp.remote.workdir.push_record import pushed_in
 from clusterddp.remote.workdir.update import WorkdirUpdate
 from clusterddp.sync import chosen_files
@@ -168,3 +169,27 @@ def test_a_push_that_broke_off_goes_on_from_its_parts(
     assert CHUNK < host.sent_bytes < 2 * CHUNK
     assert [path.name for path in (host.workdir / "data").iterdir()] == ["w.bin"]
     assert (host.workdir / "data/w.bin").read_bytes() == weights
+
+
+def test_the_room_for_equal_files_is_checked_before_any_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = FakeHost(tmp_path)
+    write(tmp_path / "project", **{f"data/{number}": "x" * 1000 for number in range(50)})
+    monkeypatch.setattr(chunk_files, "free_bytes", lambda _: 49_999)
+    with pytest.raises(ClusterddpError, match=r"it needs 0\.1 MB in .*, where 0\.0 MB are free"):
+        deliver_data(tmp_path, host)
+    assert host.calls == ["push_check"]
+    monkeypatch.setattr(chunk_files, "free_bytes", lambda _: 50_000)
+    assert [done.files for done in deliver_data(tmp_path, host)] == [50]
+
+
+def test_the_room_is_checked_before_what_is_there_is_copied(
+    tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = FakeHost(tmp_path)
+    deliver_data(tmp_path, host)
+    (tmp_path / "project/data/w.bin").write_bytes(weights + b"more")
+    monkeypatch.setattr(chunk_files, "free_bytes", lambda _: CHUNK)
+    with pytest.raises(ClusterddpError, match=r"it needs 12\.6 MB"):
+        deliver_data(tmp_path, host)

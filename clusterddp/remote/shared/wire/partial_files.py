@@ -6,7 +6,7 @@ arrive in any order. The folder is a descriptor: no path is looked up again, and
 
 import errno
 import os
-from typing import Dict, Iterator, List, Optional, Set, Tuple, Union
+from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at, write_at
 
@@ -69,17 +69,22 @@ class Parts:
         self.written: Dict[str, Tuple[int, int, int]] = {}
         self._folder = folder
         self._chunks: Dict[str, List[Chunk]] = {}
+        self._copied_bytes = 0  # of the copies of contents that several files need
         self._positions: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of a chunk that is here
 
     def found(self) -> Set[str]:
         """Read and hash all files in the folder; return the digests of all chunks."""
         return {digest for name in self._names() for digest in self._digests(name)}
 
-    def want(self, contents: Dict[str, List[Chunk]]) -> None:
-        """Register contents to assemble, and find which of their chunks are in the folder already."""
+    def want(self, contents: Dict[str, List[Chunk]], uses: Mapping[str, int]) -> None:
+        """Register contents to assemble, and find which of their chunks are in the folder already.
+
+        ``uses`` are the numbers of files that need each content.
+        """
         there = set(self._names())
         for content, chunks in contents.items():
             self._chunks[content] = chunks
+            self._copied_bytes += (uses[content] - 1) * sum(chunk.size for chunk in chunks)
             right = list(self._digests(content)) if content in there else []
             offset = 0
             for number, chunk in enumerate(chunks):
@@ -93,9 +98,10 @@ class Parts:
 
     @property
     def lacking_bytes(self) -> int:
-        """How many bytes have still to be written, without chunks of zeros, which become holes."""
+        """How many bytes have still to be written, with copies, but without chunks of zeros, which become holes."""
         sizes = {chunk.digest: chunk.size for chunks in self._chunks.values() for chunk in chunks}
-        return sum(sizes[digest] * len(positions) for digest, positions in self.lacking.items() if digest != ZEROS)
+        needed = (sizes[digest] * len(positions) for digest, positions in self.lacking.items() if digest != ZEROS)
+        return self._copied_bytes + sum(needed)
 
     def put(self, digest: str, data: bytes) -> int:
         """Write a verified chunk wherever it is needed; return the number of positions.

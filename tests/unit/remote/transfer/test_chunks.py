@@ -123,7 +123,8 @@ def test_holes_need_no_room_and_stay_holes_in_whatever_order_chunks_come(
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         parts = Parts(folder)
-        parts.want({content_of([chunk.digest for chunk in chunks]): chunks})
+        content = content_of([chunk.digest for chunk in chunks])
+        parts.want({content: chunks}, {content: 1})
         assert parts.lacking_bytes == CHUNK + 4
         for digest in (tail, zeros, head):
             parts.put(digest, data[digest])

@@ -121,7 +121,7 @@ def test_half_of_what_an_interrupted_transfer_was_to_bring_is_no_part_of_the_pro
         git(root, "init")
     for dest in (root, root / "ckpt"):
         with LocalFolder(dest) as local:
-            local.want({half: [Chunk(half, 4)]})
+            local.want({half: [Chunk(half, 4)]}, {half: 1})
             local.put(half, b"half")
     assert (root / "ckpt/.clusterddp-parts").is_dir()
     write(root, **{f"ckpt/.clusterddp-parts-0a/{half}": "half"})  # of a push to a host that shares the folder

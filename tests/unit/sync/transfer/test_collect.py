@@ -1,13 +1,22 @@
-"""Whose word counts where hosts say that they share a folder."""
+"""Whose word counts where hosts say that they share a folder, and the room for what comes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from clusterddp.errors import SyncError
 from clusterddp.remote.shared.wire.chunks import digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
-from clusterddp.sync.transfer.collect import _deduplicate, _plan_paths, _Tally
+from clusterddp.sync.transfer import local_files
+from clusterddp.sync.transfer.collect import Origin, _deduplicate, _plan_paths, _Tally, collect
 from clusterddp.sync.transfer.fetch import Listing
+from clusterddp.sync.transfer.progress_rate import Transfer
+from tests.unit.sync_help import FakeHost, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def listing(shared: str | None, **files: str) -> Listing:
@@ -46,3 +55,13 @@ def test_a_folder_of_a_hosts_name_stays_where_nothing_is_in_its_way() -> None:
 def test_who_claims_anothers_folder_neither_hides_its_files_nor_puts_others_in_their_place() -> None:
     once, disputed = _deduplicate({"liar": listing("w", model="bad"), "gpu01": listing("w", model="good", log="x")})
     assert (paths(once), disputed) == ({"liar": [], "gpu01": ["log"]}, {"model"})
+
+
+def test_the_room_for_equal_files_is_checked_before_any_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost(tmp_path)
+    write(host.workdir, **{f"out/{number}": "x" * 1000 for number in range(50)})
+    monkeypatch.setattr(local_files, "free_bytes", lambda _: 40_000)
+    origin = Origin(host=host, workdir=str(host.workdir), path="out")  # type: ignore[arg-type]
+    with pytest.raises(SyncError, match=r"50 kB are to come to .*/here, where 40 kB are free"):
+        collect([origin], lambda _: (tmp_path / "here", ""), Transfer("pulling", lambda _: None))
+    assert host.calls == ["pull_list"]

@@ -20,7 +20,7 @@ def test_two_pulls_into_one_folder_never_mix_up_their_parts(tmp_path: Path) -> N
     with LocalFolder(tmp_path) as first:
         with pytest.raises(SyncError, match=f"another pull is writing to {tmp_path}"):
             LocalFolder(tmp_path).__enter__()
-        first.want({x: [Chunk(x, 1)]})
+        first.want({x: [Chunk(x, 1)]}, {x: 1})
         first.put(x, b"x")
         assert first.move_into_place(Entry("a", "file", False, 1, x), last=True, overwrite=False)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
