@@ -2,7 +2,7 @@
 
 Contents are first assembled in a folder inside the workdir (chunk_files.py); only when all are complete is anything
 replaced or deleted. A file that no sync wrote, or that was changed since, is never lost: where the manifest needs its
-path it is kept as ``<name>.clusterddp-kept-<n>``, and otherwise it stays where it is.
+path it is kept as ``<name>.clusterddp-kept-<n>`` (a long name is shortened), and otherwise it stays where it is.
 """
 
 import itertools
@@ -10,6 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Set, Tuple, TypeVar
 
+from ..shared.wire.chunks import digest_of
 from ..shared.workdir.manifest import FILE, LINK, Disk, Entry, Hashes, Stats, as_text, folders_above, on_disk, parents
 from ..system.bootstrap import Refused
 from ..transfer.descriptor_walk import FolderTree, path_of
@@ -17,6 +18,7 @@ from ..transfer.descriptor_walk import FolderTree, path_of
 T = TypeVar("T")
 KEPT_SUFFIX = b".clusterddp-kept-"  # with a number behind it: ends the name of a kept file
 MAX_KEPT = 3  # versions kept of a file
+_MAX_NAME = 255  # bytes that Linux takes as a name
 
 if TYPE_CHECKING:
     from ..shared.wire.chunk_stream import ChunkStream
@@ -302,4 +304,16 @@ class WorkdirUpdate:
 
 
 def _kept_name(path: str, number: int) -> str:
-    return path + as_text(KEPT_SUFFIX) + str(number)
+    """The path to keep a version of a file under; of a name too long for the suffix only the beginning stays."""
+    folder, name = os.path.split(on_disk(path))
+    suffix = KEPT_SUFFIX + str(number).encode()
+    if len(name) + len(suffix) > _MAX_NAME:
+        suffix = b"-%s%s" % (digest_of(name)[:8].encode(), suffix)
+        name = _beginning(name, _MAX_NAME - len(suffix))
+    return as_text(os.path.join(folder, name + suffix))
+
+
+def _beginning(name: bytes, size: int) -> bytes:
+    """The first bytes of a name, at most ``size``, that end with a whole character if the name is UTF-8."""
+    ends = (end for end in range(size, size - 4, -1) if name[end] & 0xC0 != 0x80)  # a character begins there
+    return name[: next(ends, size)]

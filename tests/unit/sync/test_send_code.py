@@ -140,6 +140,24 @@ def test_a_file_edited_on_the_host_is_kept_aside_and_named(root: Path, host: Fak
     assert content(host.workdir)["train.py.clusterddp-kept-2"] == "print('other')"
 
 
+@pytest.mark.parametrize("stem", ["x" * 252, "x" + "é" * 125, "x" * 235, "\udcff" * 252])
+def test_a_file_with_a_long_name_is_kept_under_its_beginning(root: Path, host: FakeHost, stem: str) -> None:
+    name = f"pkg/{stem}.py"
+    for number in range(3):
+        write(root, **{name: f"print({number})"})
+        push(root, host)
+        write(host.workdir, **{name: f"print('mine {number}')"})
+    (kept,) = push(root, host).hosts[0].kept
+    there = content(host.workdir)
+    found = {path: text for path, text in there.items() if "kept" in path}
+    assert sorted(found.values()) == [f"print('mine {number}')" for number in range(3)]
+    assert (kept.path, found[kept.kept_as]) == (name, "print('mine 2')")
+    assert there[name] == "print(2)"
+    assert kept.kept_as.startswith(f"pkg/{stem[:50]}")
+    assert kept.kept_as.endswith(".clusterddp-kept-3")
+    assert stem[0] == "\udcff" or kept.kept_as.isprintable()
+
+
 def test_each_file_edited_on_the_host_is_named_and_each_removed_one_counted_over_all_tries(
     root: Path, host: FakeHost
 ) -> None:
