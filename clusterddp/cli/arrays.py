@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 
 def find_referenced_runs(cluster: Cluster, reference: str, *, reading: bool) -> list[Run]:
-    """Return the run of an id, prefix or name, or all runs of the array of that name, the last first.
+    """Return the run of an id, prefix or name, or all runs of the requester's array of that name, the last first.
 
-    ``reading``: ended runs and those of other users count too. Raises RunError if there is none.
+    ``reading``: ended runs count too, and another user's array if the requester has none. Raises RunError if none does.
     """
     try:
         return [cluster.find(reference, reading=reading)]
     except RunError:
-        views = array_runs(cluster.list_runs(Wanted(reference=reference, brief=True)), reference)
-        usable = [view for view in views if reading or (cluster.owner.owns(view) and view.live)]
+        views = cluster.list_runs(Wanted(reference=reference, brief=True))
+        own = array_runs([view for view in views if cluster.owner.owns(view)], reference)
+        usable = own or array_runs(views, reference) if reading else [view for view in own if view.live]
         if not usable:
             raise
         return [
