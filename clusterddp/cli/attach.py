@@ -94,6 +94,8 @@ def attach(
         if not isinstance(error, ClusterddpError):  # a bug of ours is no fault of the run
             say(f"run {run.id} goes on; `clusterddp logs --follow {run.id}` shows it")
         raise
+    finally:
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # there is nothing left to detach from
     if result:
         _write_result(result, run)
     return code
@@ -107,11 +109,11 @@ def _why_unwritable(error: OSError) -> str:
 
 def _write_result(result: Path, run: Run) -> None:
     """Write the final status; if that fails, the exit code remains the run's own."""
-    text = json.dumps(run.status(SILENCE_LIMIT), indent=1) + "\n"
     try:
-        result.write_text(text, encoding="utf-8")
-    except OSError as error:
-        say(f"--result {result}: cannot be written ({error.strerror}); `clusterddp status {run.id} --json` tells it")
+        result.write_text(json.dumps(run.status(SILENCE_LIMIT), indent=1) + "\n", encoding="utf-8")
+    except (OSError, ClusterddpError) as error:
+        why = error.message if isinstance(error, ClusterddpError) else error.strerror
+        say(f"--result {result}: cannot be written ({why}); `clusterddp status {run.id} --json` tells it")
 
 
 def _announce_run(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> None:
@@ -161,6 +163,7 @@ def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: Ke
 def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
     """Stop the run everywhere after Ctrl-C, report the proof and how it ended; a second Ctrl-C exits at once."""
     code = interrupts.exit_code(interrupt)
+    treat_signals_as_ctrl_c()  # also SIGQUIT: from a run that is being stopped nobody detaches
     try:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         proofs = run.stop(grace=grace, reason=interrupt_reason(interrupt))
@@ -173,5 +176,6 @@ def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
 
 
 def _raise_detached(*_: object) -> NoReturn:
-    """Signal handler of SIGQUIT."""
+    """Signal handler of SIGQUIT; a second one has no effect."""
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     raise DetachedError
