@@ -48,6 +48,14 @@ class FileQuery:
         """Return the run whose files are meant; None for a path."""
         return self.view if self.path is None else None
 
+    @property
+    def workdirs(self) -> dict[str, str]:
+        """Return the run's folder on each of its hosts: one that joined the run has its own in its own record alone."""
+        if self.view is None:
+            return {}
+        records = [node.record for node in (*self.view.earlier, *self.view.nodes, *self.view.spares)]
+        return {name: path for record in (self.view.record, *records) for name, path in record.workdirs.items()}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostQuery:

@@ -51,8 +51,7 @@ def origins(site: Site, query: FileQuery) -> Iterator[tuple[list[Origin], list[C
     if query.view is None and (query.pattern or not nodes_share_folders(site.inventory)):
         query = replace(query, view=query.last_run())  # its nodes are asked
     login = LoginHost(site.connections.open(login_entry(site.inventory)))
-    nodes = (*query.view.earlier, *query.view.nodes) if query.view else ()
-    workdirs = {name: path for node in nodes for name, path in node.record.workdirs.items()}
+    workdirs = query.workdirs
     default = login.host.entry.workdir or site.project.workdir
 
     def origin(host: Host, workdir: str) -> Origin:

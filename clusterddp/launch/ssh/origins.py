@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def origins(site: Site, query: FileQuery) -> tuple[list[Origin], list[ClusterddpError]]:
     """Return where the files are, and the errors of hosts that do not answer."""
-    workdirs = query.run.record.workdirs if query.run else {}
+    workdirs = query.workdirs if query.run else {}
     outcomes = site.connect(_hosts_of(site, query))
     found = [
         Origin(
@@ -42,7 +42,8 @@ def _hosts_of(site: Site, query: FileQuery) -> Sequence[HostEntry]:
     with_ranks = [entry for entry in query.entries if query.names is None or entry.name in query.names]
     if query.run is None:
         return with_ranks if query.entries else answering.nodes(site.inventory)
-    participants = [entry for entry in with_ranks if entry.name in query.run.record.workdirs]
+    names = {*query.workdirs, *query.run.record.hosts}
+    participants = [entry for entry in with_ranks if entry.name in names]
     if not participants:
         raise RunError(f"run {query.run.run} has no host among these", remedy="see `clusterddp status`")
     return participants
