@@ -76,7 +76,7 @@ def explain_round(nodes: Sequence[NodeReport], number: int) -> list[str]:
         lines.append(f"restart {count}{of}: {_failure_text(failures[number - 1])}")
     hosts_before = set(previous.hosts) if previous else set()
     if previous is None or len(previous.hosts) < previous.nodes:  # hosts that do not answer now took part as planned
-        hosts_before |= set(record.hosts)
+        hosts_before |= set(record.hosts[: record.nnodes])
     unreported = current.nodes - len(current.hosts)
     left = [] if unreported else sorted(hosts_before - set(current.hosts))
     joined = [host for host in current.hosts if host not in hosts_before]

@@ -53,7 +53,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         self.workers_store = WorkersStore(plan.host_settings.ports, params.local_addr)
         job = RoundSpec(
             node=self.node,
-            names=plan.record.hosts,
+            names=plan.record.hosts[: plan.nnodes],  # without hosts that have joined, which have other numbers
             min_nodes=params.min_nodes,
             max_nodes=params.max_nodes,
             join_timeout=params.get_as_int("join_timeout", 300),

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Optional
 
 from ..control.messages import AttemptDecision, EndOrder, Joined, NodeState, NodeStatus
 from ..shared.processes.exit_codes import EXIT_STOPPED
-from ..shared.run.plan import Peer, with_peer
+from ..shared.run.plan import Peer, with_members, with_peer
 from ..system.clock import boot_clock
 from .next_attempt import may_follow
 from .shutdown import Shutdown
@@ -62,7 +62,7 @@ class NodeParts:
             if status.joined and status.attempt == plan.attempt and status.state is not NodeState.STANDBY
         }
         members = (*plan.members, *sorted(joined.difference(plan.members)))
-        self.plan = plan._replace(peers=self.plan.peers, members=members)
+        self.plan = with_members(plan._replace(peers=self.plan.peers), members)
         self.conditions.begin_attempt(self.plan, self.children)
 
     def change_plan(self, plan: "NodePlan") -> None:
@@ -73,8 +73,8 @@ class NodeParts:
 
     def add_host(self, joined: Joined, takes_part: bool) -> None:
         """Add a host that has joined the run to the plan, and to its attempt if it takes part in that."""
-        plan = with_peer(self.plan, Peer(host=joined.host, address=joined.address, nproc=joined.nproc))
-        self.change_plan(plan if takes_part else plan._replace(members=self.plan.members))
+        peer = Peer(host=joined.host, address=joined.address, nproc=joined.nproc)
+        self.change_plan(with_peer(self.plan, peer, takes_part=takes_part))
         self.save_plan()
 
     def save_plan(self) -> None:

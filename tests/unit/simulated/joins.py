@@ -39,8 +39,10 @@ class RunWithRoom(Simulation):
         super().let_work()
 
     def check_members(self, supervisor: Supervisor) -> None:
-        """Check that a node counts each host that has joined its attempt, as far as it knows of it."""
+        """Check that a node counts each host that has joined its attempt, as far as it knows of it; and records it."""
         plan = supervisor.plan
+        if plan.record.hosts != tuple(plan.peers[member].host for member in plan.members):
+            raise Broken(f"{plan.host} has {plan.record.hosts} as the hosts of attempt {plan.attempt}, not its members")
         for member, status in supervisor.membership.statuses.items():
             takes_part = status.joined and status.attempt == plan.attempt and status.state is not NodeState.STANDBY
             if takes_part and member not in plan.members:

@@ -115,9 +115,20 @@ def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:
     return values
 
 
-def with_peer(plan: NodePlan, peer: Peer) -> NodePlan:
-    """The plan once another host has joined the run: it has the next member index."""
-    return plan._replace(peers=(*plan.peers, peer), members=(*plan.members, len(plan.peers)))
+def with_members(plan: NodePlan, members: Sequence[int]) -> NodePlan:
+    """The plan with these members; its record has their hosts, and as lost those of the members before them."""
+    hosts = tuple(plan.peers[member].host for member in members)
+    before = {*plan.record.lost, *plan.record.hosts}
+    lost = tuple(sorted(before - set(hosts)))  # something of the run may be left there
+    return plan._replace(members=tuple(members), record=plan.record._replace(hosts=hosts, lost=lost))
+
+
+def with_peer(plan: NodePlan, peer: Peer, *, takes_part: bool = True) -> NodePlan:
+    """The plan once another host has joined the run: it has the next member index, and takes part or is a spare."""
+    member, plan = len(plan.peers), plan._replace(peers=(*plan.peers, peer))
+    if takes_part:
+        return with_members(plan, (*plan.members, member))
+    return plan._replace(record=plan.record._replace(spares=(*plan.record.spares, peer.host)))
 
 
 def plan_for_node(plan: NodePlan, node: Node, member: int) -> NodePlan:
@@ -143,13 +154,10 @@ def plan_for_node(plan: NodePlan, node: Node, member: int) -> NodePlan:
 
 def joined_plan(plan: NodePlan, node: Node) -> NodePlan:
     """The plan of a host that joins a run, with the next member index, from the plan of any other node."""
-    return plan_for_node(with_peer(plan, Peer.of(node)), node, len(plan.peers))._replace(
-        joined=True,
-        standby=False,
-        store=None,
-        record=plan.record._replace(
-            hosts=(*plan.record.hosts, node.host), workdirs=dict(plan.record.workdirs, **{node.host: node.workdir})
-        ),
+    joined = with_peer(plan, Peer.of(node))
+    workdirs = dict(plan.record.workdirs, **{node.host: node.workdir})
+    return plan_for_node(joined, node, len(plan.peers))._replace(
+        joined=True, standby=False, store=None, record=joined.record._replace(workdirs=workdirs)
     )
 
 
@@ -170,12 +178,9 @@ def next_plan(plan: NodePlan, attempt: int, members: Sequence[int], store: int) 
     for option, value in (("--rdzv-id", "%s.%d" % (plan.run, attempt)), ("--rdzv-endpoint", endpoint)):
         if option in argv:
             argv[argv.index(option) + 1] = value
-    hosts = tuple(peer.host for peer in peers)
-    before = {*plan.record.lost, *plan.record.hosts}
-    lost = tuple(sorted(before - set(hosts)))  # something of the run may be left there
+    plan = with_members(plan, members)
     return plan._replace(
         attempt=attempt,
-        members=tuple(members),
         node_rank=rank,
         node="%d-%s" % (rank, plan.host),
         nnodes=len(members),
@@ -184,5 +189,5 @@ def next_plan(plan: NodePlan, attempt: int, members: Sequence[int], store: int) 
         argv=tuple(argv),
         store=StorePlan(address) if store == plan.member else None,
         store_member=store,
-        record=plan.record._replace(hosts=hosts, lost=lost, world_size=world, nnodes=len(members)),
+        record=plan.record._replace(world_size=world, nnodes=len(members)),
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.node_env import Node
-from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, next_plan, read_plan
+from clusterddp.remote.shared.run.plan import NodePlan, Peer, joined_plan, next_plan, read_plan, with_peer
 from clusterddp.remote.shared.run.run_settings import RunSettings
 from clusterddp.remote.shared.schema.fields import DamagedError
 from clusterddp.remote.shared.schema.record import parse_record, to_fields
@@ -138,6 +138,20 @@ def test_a_host_that_joins_has_the_next_member_index_and_its_own_facts() -> None
     assert (plan.env["B"], plan.env["C"], plan.env["CLUSTERDDP_HOST"]) == ("2", "3", "late")
     assert plan.record.hosts == ("h", "late")
     assert repr(read_plan(json.loads(json.dumps(to_fields(plan))))) == repr(plan)  # NaN is not equal to itself
+
+
+def test_the_record_of_each_node_has_a_host_that_joined_and_later_was_lost() -> None:
+    plan = with_peer(PLAN, Peer.of(joining()))
+    assert (plan.members, plan.record.hosts, plan.record.lost) == ((0, 1), ("h", "late"), ())
+    following = next_plan(plan, 2, [0], 0)
+    assert (following.record.hosts, following.record.lost) == (("h",), ("late",))
+
+
+def test_the_record_has_a_host_that_joined_to_no_part_in_the_attempt_as_a_spare() -> None:
+    plan = with_peer(PLAN, Peer.of(joining()), takes_part=False)
+    assert (plan.members, plan.record.hosts, plan.record.spares) == ((0,), ("h",), ("late",))
+    following = next_plan(plan, 2, [0, 1], 0)
+    assert (following.record.hosts, following.record.lost) == (("h", "late"), ())
 
 
 def test_the_next_attempt_keeps_what_a_newer_version_has_said() -> None:
