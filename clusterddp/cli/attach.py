@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli import interrupts
 from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.bundle_lines import write_after_failure
-from clusterddp.cli.output import report_proofs, say, say_event, writer
+from clusterddp.cli.output import report_proofs, report_unasked, say, say_event, writer
 from clusterddp.cli.run_end import print_own_end
 from clusterddp.cli.run_lines import fold_if_many_ranks, selection_for
 from clusterddp.errors import ClusterddpError, RunError
@@ -168,6 +168,7 @@ def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
         say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         proofs = run.stop(grace=grace, reason=interrupt_reason(interrupt))
         report_proofs(run.id, proofs)
+        report_unasked(run, proofs)
         verdict = run.stopped(proofs)
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")

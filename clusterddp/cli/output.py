@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.merge import Event
     from clusterddp.logs.render import Renderer
     from clusterddp.runs.proof import Proof
+    from clusterddp.runs.run import Run
 
 MESSAGE_PREFIX = "clusterddp: "  # begins every line that we print on stderr
 MAX_PROOFS = 32  # hosts whose proofs of a stop are shown one by one
@@ -108,6 +109,15 @@ def report_proofs(run: str, proofs: list[Proof]) -> int:
     for summary, hosts in hosts_by_summary.items():
         say(f"{run}: {folded_names(hosts)}: {summary}")
     return 0 if all(proof.proved_empty for proof in proofs) else 1
+
+
+def report_unasked(run: Run, proofs: list[Proof]) -> None:
+    """Say for which hosts of the run there is no proof because ``--limit`` leaves them out."""
+    pattern = run.cluster.inventory.pattern
+    latest = run.latest() if pattern else run
+    others = sorted({*latest.hosts, *latest.record.lost} - {proof.host for proof in proofs})
+    if pattern and others:
+        say(f"{folded_names(others)}: not asked (--limit {pattern}), so nothing is proved there")
 
 
 class StatusLine:

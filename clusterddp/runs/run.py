@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import UsageError
+from clusterddp.errors import ClusterddpError, UsageError
 from clusterddp.hosts.ask import reading_answer
 from clusterddp.hosts.fanout import values
 from clusterddp.logs.renderers import lines
@@ -17,10 +17,11 @@ from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.runs import signals
 from clusterddp.runs.ask_workers import each_spool, take_stacks
+from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.runs.follow import Follower
 from clusterddp.runs.run_on_hosts import RunOnHosts
 from clusterddp.runs.wait import wait_for
-from clusterddp.text.units import duration, shown
+from clusterddp.text.units import duration, shown, split_names
 from clusterddp.text.units import ranks as read_ranks
 
 if TYPE_CHECKING:
@@ -182,11 +183,25 @@ class Run(RunOnHosts):
             UsageError: The grace is no duration.
         """
         seconds = _duration("grace", grace)
-        earlier = (name for spools in self.attempts.values() for name in spools)
-        idle = (*self.record.spares, *self.record.lost)  # hosts that may have processes of the run, but no part in it
-        selected = hosts.split(",") if isinstance(hosts, str) and hosts else hosts
-        names = list(dict.fromkeys(selected or (*self.spools, *earlier, *idle)))
+        names = list(dict.fromkeys(split_names(hosts) or self._hosts_to_stop()))
         return self.cluster.launcher_of(self.record).cancel(self.cluster, self.id, names, grace=seconds, reason=reason)
+
+    def latest(self) -> Run:
+        """Return the run as its hosts have it now, with those that joined it; as it was known if none answers."""
+        try:
+            return self.at(self.view(brief=True, quiet=True, patience=SILENCE_LIMIT))
+        except ClusterddpError:
+            return self
+
+    def _hosts_to_stop(self) -> list[str]:
+        """Return the hosts that may have processes of the run, also those that joined it after it was looked up."""
+        known = (self, self.latest())
+        names = [name for run in known for spools in (run.spools, *run.attempts.values()) for name in spools]
+        records = [run.record for run in known]
+        recorded = [name for one in records for name in (*one.hosts, *one.spares, *one.lost)]
+        inventory = self.cluster.inventory
+        asked = {entry.name for entry in inventory.hosts} if inventory.pattern else {*recorded}
+        return names + [name for name in recorded if name in asked]
 
 
 def _duration(name: str, value: float | str) -> float:

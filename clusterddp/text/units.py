@@ -1,4 +1,4 @@
-"""Numbers, sizes in bytes, durations in seconds and lists of ranks, as people write them."""
+"""Numbers, sizes in bytes, durations in seconds, lists of ranks and of names, as people write them."""
 
 from __future__ import annotations
 
@@ -96,3 +96,9 @@ def ranks(value: object) -> tuple[int, ...] | None:
             raise UsageError(f"{shown(value)} is no list of ranks", remedy="write 0,2-5")
         found.extend(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(found)
+
+
+def split_names(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Split ``a,b``, or take several names; spaces around them do not count."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(part.strip() for part in parts if part.strip())

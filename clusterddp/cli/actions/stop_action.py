@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.cli.arrays import find_referenced_runs
-from clusterddp.cli.output import report_proofs, say
+from clusterddp.cli.output import report_proofs, report_unasked
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import RunError, UsageError
-from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,16 +21,14 @@ def act(inventory: Path | None, limit: str | None, runs: tuple[str, ...], *, eve
     if runs and everything:
         raise UsageError("runs beside --all: all of this project are stopped", remedy="leave out one of the two")
     with open_cluster(inventory, limit) as cluster:
-        return max([_stop(run, grace, limit) for run in _find_runs(cluster, runs, everything=everything)])
+        return max([_stop(run, grace) for run in _find_runs(cluster, runs, everything=everything)])
 
 
-def _stop(run: Run, grace: float, limit: str | None) -> int:
+def _stop(run: Run, grace: float) -> int:
     """Stop one run, ``grace`` seconds between SIGTERM and SIGKILL; print the proofs and return the exit code."""
     proofs = run.stop(grace=grace)
     code = report_proofs(run.id, proofs)
-    others = sorted(run.hosts - {proof.host for proof in proofs})
-    if limit and others:
-        say(f"{folded_names(others)}: not asked (--limit {limit}), so nothing is proved there")
+    report_unasked(run, proofs)
     run.stopped(proofs)
     return code
 

@@ -14,7 +14,7 @@ from clusterddp.errors import UsageError
 from clusterddp.remote.shared.run.node_env import STALE_VARIABLES
 from clusterddp.remote.shared.run.run_settings import MIN_STALL
 from clusterddp.remote.shared.workdir.workdir_names import FRESH, is_name
-from clusterddp.text.units import duration, parse_size, shown, whole_number
+from clusterddp.text.units import duration, parse_size, shown, split_names, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,8 +141,7 @@ class Each:
 
 def names(value: Any) -> tuple[str, ...]:
     """Split ``a,b``, or accept several texts."""
-    parts = value.split(",") if isinstance(value, str) else arguments(value)
-    return tuple(part.strip() for part in parts if part.strip())
+    return split_names(value if isinstance(value, str) else arguments(value))
 
 
 def checked(check: Callable[[str], object]) -> Callable[[Any], str]:

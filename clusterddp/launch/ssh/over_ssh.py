@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 NAME = "ssh"
 _MAX_REASON = 300  # characters shown of the reason for a plain start
+_NOT_THERE = "not in the inventory (-i FILE chooses one that has it)"
 
 
 class Ssh:
@@ -137,7 +138,7 @@ class Ssh:
         outcomes = each([known[name] for name in hosts if name in known], stop)
         missing = [name for name in hosts if name not in known]
         proofs = [outcome.value or Proof(host=outcome.name, error=str(outcome.error)) for outcome in outcomes]
-        return proofs + [Proof(host=name, error="not in the inventory") for name in missing]
+        return proofs + [Proof(host=name, error=f"{name}: {_NOT_THERE}") for name in missing]
 
     def reader(self, cluster: Site, run: str, host: str) -> Host:  # noqa: ARG002
         """Return the connection through which the host's output is read: its own."""

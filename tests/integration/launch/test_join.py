@@ -158,6 +158,31 @@ def test_another_host_takes_the_place_of_one_that_was_rebooted(make_lab: MakeLab
     assert [line.text for line in user.run("logs", "--host", "gpu02", done.run).workers] == ["rank 1 of 2"]
 
 
+def test_a_host_that_joined_is_missed_when_it_is_out_of_reach(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(3, connect_timeout=2)
+    user = User(tmp_path)
+    prepare(user, lab, WAITS)
+    two = ("--limit", "gpu00,gpu01")
+    with user.start("run", *two, "--nnodes", "1:3", "--max-restarts", "3", "train.py", "/tmp/go on") as live:
+        live.wait_for("rank 1 of 2")
+        joined = user.run("run", "--join", live.run)
+        assert joined.code == 0, joined.err
+        live.wait_for("rank 0 of 3")
+        lab.host("gpu02").power_off()
+        live.wait_for("rank 0 of 2", times=2)
+        states = {host["name"]: host["state"] for host in user.status(live.run)["hosts"]}
+        assert states == {"gpu00": "running", "gpu01": "running", "gpu02": "unreachable"}
+        said = user.run("logs", live.run)
+        assert (said.code, said.notes[-1].startswith("lines are missing: gpu02")) == (1, True), said.err
+        live.interrupt()
+        done = live.end()
+    assert done.code == 130
+    assert "gpu02: not asked (--limit gpu00,gpu01), so nothing is proved there" in done.notes, done.err
+    again = user.run("stop", live.run)
+    assert again.code == 1
+    assert any(note.startswith(f"{live.run}: gpu02: ") for note in again.notes), again.err
+
+
 def test_a_run_of_a_fixed_size_takes_nobody(lab: Lab, tmp_path: Path) -> None:
     user = User(tmp_path)
     prepare(user, lab, SCRIPT)

@@ -53,6 +53,8 @@ def followed(first: signal.Signals, *, stop: Callable[[], None] = lambda: None, 
 
     run: Any = SimpleNamespace(
         id="abcdefghij",
+        cluster=SimpleNamespace(inventory=SimpleNamespace(pattern="")),
+        hosts={"gpu00"},
         record=RunRecord(hosts=("gpu00",)),
         begun=begun,
         stop=stopped,

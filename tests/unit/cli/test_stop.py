@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.cli.actions import stop_action
 from clusterddp.cli.output import report_proofs
 from clusterddp.errors import HelperError
+from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.run.stop_records import NodeProof, stop_answer
 from clusterddp.runs.proof import Proof, Survivor, of_answer
 
@@ -62,3 +65,18 @@ def test_an_answer_that_is_not_about_the_host_proves_nothing(hosts: tuple[str, .
     nodes = tuple(NodeProof(host, 0, 0, (), (), None) for host in hosts)
     with pytest.raises(HelperError, match="gpu00: its answer to the stop says nothing of its node, or of others"):
         of_answer("gpu00", stop_answer(nodes))
+
+
+def test_hosts_of_the_run_that_limit_leaves_out_are_named_also_lost_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    run: Any = SimpleNamespace(
+        id="r1",
+        cluster=SimpleNamespace(inventory=SimpleNamespace(pattern="gpu00")),
+        hosts={"gpu00", "gpu01"},
+        record=RunRecord(hosts=("gpu00", "gpu01"), lost=("gpu02",)),
+        stop=lambda **_: [Proof(host="gpu00", found=1)],
+        stopped=lambda _: None,
+    )
+    run.latest = lambda: run
+    assert stop_action._stop(run, 1.0) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[1:] == ["clusterddp: gpu01, gpu02: not asked (--limit gpu00), so nothing is proved there"]

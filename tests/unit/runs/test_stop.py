@@ -1,0 +1,74 @@
+"""Which hosts `Run.stop` asks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.errors import UnreachableError
+from clusterddp.inventory import HostEntry
+from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.runs.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START = RunRecord(hosts=("gpu00", "gpu01"), run="abcdefghij", spares=("gpu08",))
+
+
+class FollowedRun(Run):
+    """A run as it was at its start; a look at it finds its record as it is now, or no host that answers."""
+
+    now: RunRecord | None = None
+
+    def view(self, *_: object, **__: object) -> Any:
+        if self.now is None:
+            raise UnreachableError("gpu00", "no answer")
+        nodes = [SimpleNamespace(record=self.now)]
+        spools: dict[int, dict[str, str]] = {1: {"gpu00": "/s"}}
+        return SimpleNamespace(
+            nodes=nodes, record=self.now, attempt=1, spools=spools, current=spools[1], live=True, local_record=None
+        )
+
+
+def started(asked: list[str], *, now: RunRecord | None = None, limited_to: Sequence[str] = ()) -> Run:
+    """The run, whose launcher notes which hosts it is to stop; on the hosts of a limited inventory, or of all."""
+
+    def cancel(_cluster: object, _run: str, hosts: Sequence[str], **_: object) -> list[Any]:
+        asked.extend(hosts)
+        return []
+
+    hosts = tuple(HostEntry(name=name, address=name) for name in limited_to)
+    inventory = SimpleNamespace(hosts=hosts, pattern=",".join(limited_to))
+    site: Any = SimpleNamespace(launcher_of=lambda _: SimpleNamespace(cancel=cancel), inventory=inventory)
+    run = FollowedRun(site, "abcdefghij", 1, dict.fromkeys(limited_to or START.hosts, "/s"), START)
+    run.now = now
+    return run
+
+
+@pytest.mark.parametrize("hosts", ["gpu00, gpu01", "gpu00,gpu01,", ["gpu00", "gpu01"], ("gpu00", " gpu01 ", "gpu00")])
+def test_the_hosts_that_are_named_alone_are_asked(hosts: str | Sequence[str]) -> None:
+    asked: list[str] = []
+    started(asked).stop(hosts=hosts)
+    assert asked == ["gpu00", "gpu01"]
+
+
+def test_a_host_that_joined_the_run_since_its_start_and_one_that_was_lost_are_asked_too() -> None:
+    asked: list[str] = []
+    started(asked, now=START._replace(hosts=("gpu00", "gpu02"), lost=("gpu01", "gpu03"))).stop()
+    assert asked == ["gpu00", "gpu01", "gpu08", "gpu02", "gpu03"]
+
+
+def test_where_no_host_answers_all_that_are_known_are_asked() -> None:
+    asked: list[str] = []
+    started(asked).stop()
+    assert asked == ["gpu00", "gpu01", "gpu08"]
+
+
+def test_of_a_limited_inventory_no_host_outside_is_asked() -> None:
+    asked: list[str] = []
+    now = START._replace(hosts=("gpu00", "gpu01", "gpu02"), lost=("gpu03",))
+    started(asked, now=now, limited_to=["gpu00"]).stop()
+    assert asked == ["gpu00"]
