@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Tuple, TypeVar
@@ -28,6 +29,8 @@ from .rounds import JobOver, NoRound, Rounds, RoundSpec
 
 ROUND_VARIABLE = "CLUSTERDDP_ROUND"  # in the environment of the workers' shims, which record it
 ABSENCE_TIMEOUT = 60.0  # seconds that a host may be unreachable where no other attempt can begin without it meanwhile
+
+ANSWER_TIMEOUT = 1.0  # seconds for which an agent with running workers waits for the store at a time
 
 T = TypeVar("T")
 
@@ -64,6 +67,7 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             return params.local_addr, self.workers_store.reserve()
 
         self.rounds = Rounds(self.store, job, store_address, tell=tell, participants=participants)
+        self.question: Optional[Question] = None  # whether the round is superseded, not answered yet
         atexit.register(self.shutdown)  # torch does not call it when a signal ends the agent
 
     def connect(self) -> Any:
@@ -107,6 +111,9 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Take part in the next round and return this node's rank and the workers' store."""
+        if self.question:  # its answer is about the round that ends here
+            self.question.answered(None)
+            self.question = None
         world = self.call_store(self.rounds.next)
         self.took_part = True
         os.environ[ROUND_VARIABLE] = str(self.rounds.number)
@@ -125,8 +132,16 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
             raise RendezvousConnectionError(why)
 
     def num_nodes_waiting(self) -> int:
-        """Return a number other than 0 when the agent must end its workers and join a new round."""
-        return int(self.call_store(self.rounds.superseded))
+        """Return a number other than 0 when the agent must end its workers and join a new round.
+
+        While the store's host is silent it is 0. torch would wait for that host in C++, where no signal is handled: the
+        agent would pass no SIGTERM on to its workers.
+        """
+        self.question = self.question or Question(self.rounds.superseded)
+        if not self.question.answered(ANSWER_TIMEOUT):
+            return 0
+        answer, self.question = self.question.answer, None
+        return int(self.call_store(answer))
 
     def is_closed(self) -> bool:
         """Return False always; a round that cannot begin raises an error instead."""
@@ -144,6 +159,34 @@ class Handler(RendezvousHandler):  # type: ignore[misc,unused-ignore]
         atexit.unregister(self.shutdown)
         self.workers_store.close()
         return True
+
+
+class Question:
+    """A call that uses the store, in a thread of its own."""
+
+    def __init__(self, call: Callable[[], bool]) -> None:
+        self.call = call
+        self.value = False
+        self.error: Optional[Exception] = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.value = self.call()
+        except Exception as error:  # noqa: BLE001 - raised by answer()
+            self.error = error
+
+    def answered(self, timeout: Optional[float]) -> bool:
+        """Wait at most ``timeout`` seconds, without a limit if None; return whether the call has ended."""
+        self.thread.join(timeout)
+        return not self.thread.is_alive()
+
+    def answer(self) -> bool:
+        """Return what the call returned, or raise what it raised."""
+        if self.error:
+            raise self.error
+        return self.value
 
 
 class RoundStore(PrefixStore):  # type: ignore[misc,unused-ignore]

@@ -7,6 +7,7 @@ import os
 import signal
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,6 @@ from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from clusterddp.launch.make_plan import LaunchPlan
 
@@ -192,6 +192,43 @@ def test_an_elastic_run_ends_when_too_few_nodes_are_left(hosts: list[Host], tmp_
         assert nodes[0].stop()["proved_empty"]
     assert [record["state"] for record in records] == ["stopped", "failed", "failed"]
     assert records[0]["reason"] == "another host failed"
+
+
+SAVES = """
+    import signal, sys, threading
+    def save(*_):
+        print("saved", flush=True)
+        sys.exit()
+    signal.signal(signal.SIGTERM, save)
+    print("ready", flush=True)
+    threading.Event().wait()
+"""
+
+
+def store_of(started: Started) -> int:
+    """The pid of a node's rendezvous store."""
+    pids = Path(f"/proc/{started.supervisor}/task/{started.supervisor}/children").read_text().split()
+    (found,) = [pid for pid in pids if b"\0store\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return int(found)
+
+
+def unread_requests(port: int) -> int:
+    """How many connections to a listener of this machine hold bytes that it has not read."""
+    tables = (Path("/proc/net", table) for table in ("tcp", "tcp6"))
+    rows = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
+    return sum(int(row[1].split(":")[1], 16) == port and int(row[4].split(":")[1], 16) > 0 for row in rows)
+
+
+def test_workers_may_save_though_the_host_of_the_store_is_silent(hosts: list[Host], tmp_path: Path) -> None:
+    plan = plan_for(hosts[:2], tmp_path, SAVES, (1, 1), {})
+    with launched(hosts[:2], plan) as nodes:
+        for started in nodes:
+            wait_for(lambda started=started: "ready" in started.said("0.0.out"), "a worker")  # type: ignore[misc]
+        os.kill(store_of(nodes[0]), signal.SIGSTOP)
+        wait_for(lambda: unread_requests(nodes[0].spool.store_port()) == len(nodes), "both agents ask the store")
+        proofs = [started.stop(grace=20) for started in nodes]
+    assert [proof["proved_empty"] for proof in proofs] == [True, True]
+    assert ["saved" in started.said("0.0.out") for started in nodes] == [True, True]
 
 
 ENV_STYLE = """
