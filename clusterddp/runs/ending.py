@@ -2,7 +2,8 @@
 
 A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. So the
 hosts that have ended are asked; if their verdict settles how the run ended, the other streams are given up: those of
-hosts missing from the verdict at once, the others when they are silent too. Each host is pinged as soon as workers of
+hosts missing from the verdict at once, unless they report now that they have ended, and the others when they are silent
+too. Each host is pinged as soon as workers of
 any host have ended, so by then it is known which are silent. A host without a connection may have come back since the
 last try to reach it: it is tried once more before it counts as silent. If nobody else can tell how the run ended, a
 silent host is asked over a new connection: perhaps only its old one is broken.
@@ -17,6 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError
+from clusterddp.remote.shared.run.run_state import ENDED_STATES
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
@@ -132,7 +134,8 @@ class EndDetector:
         self._close_connections([host for host in answered if self._unanswered_for(host) >= SILENCE_LIMIT])
         silent = [host for host in silent if host not in answered]
         if view and view.settled and view.kept:
-            missing = view.kept.missing
+            # The verdict may be that of a host that was cut off alone: the others have ended and still send lines.
+            missing = set(view.kept.missing).difference(node.host for node in view.nodes if node.state in ENDED_STATES)
             self._give_up([host for host in waited if host in missing or host in silent], silent)
             return
         lost = [host for host in silent if self._unanswered_for(host) >= LOST_AFTER]

@@ -170,6 +170,13 @@ def test_streams_of_hosts_that_the_verdict_did_without_are_given_up_while_they_a
     assert set(given_up(run, open_for_good).given_up) == {"gpu01", "gpu02"}
 
 
+def test_hosts_that_have_ended_are_waited_for_though_the_verdict_of_one_cut_off_alone_did_without_them(
+    open_for_good: threading.Event,
+) -> None:
+    run = Followed(view_of(nodes(0, 1, 2), heard=("gpu00",)), alive=HOSTS)
+    assert still_waited_for(run, open_for_good) == {"gpu01", "gpu02"}
+
+
 def test_a_host_that_had_its_say_is_given_up_when_it_gives_no_sign_of_life(open_for_good: threading.Event) -> None:
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS))
     assert set(given_up(run, open_for_good).given_up) == {"gpu01", "gpu02"}
