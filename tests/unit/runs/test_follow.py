@@ -97,6 +97,8 @@ class Scripted:
 
     def ping(self, host: str) -> None: ...
 
+    def close_connection(self, host: str, reason: str) -> None: ...
+
     def connected(self, host: str) -> bool:  # noqa: ARG002
         return True
 
@@ -167,11 +169,12 @@ def test_folded_lines_are_shown_while_nothing_comes_and_before_the_follower_goes
     assert renderer.wait() is None
 
 
-def test_a_network_that_is_gone_for_long_is_waited_for() -> None:
+@pytest.mark.parametrize("longer", [0, 60])
+def test_a_network_that_is_gone_for_long_is_waited_for(longer: int) -> None:
     gone: Stream = [lost("gpu00")]
     streams: dict[str, list[Stream]] = {
         "gpu00": [[line("a\n"), lost("gpu00")], *[gone] * 60, [line("b\n", 2), END]],
-        "gpu01": [[lost("gpu01")], *[gone] * 60, [line("c\n"), END]],
+        "gpu01": [[lost("gpu01")], *[gone] * (60 + longer), [line("c\n"), END]],
     }
     verdict, shown = followed(Scripted(streams, [succeeded(0, 1)]))
     assert sorted(shown) == ["a\n", "b\n", "c\n"]
