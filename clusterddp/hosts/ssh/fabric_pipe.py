@@ -185,7 +185,8 @@ def connect(
             target.host,
             port=target.port,
             username=target.user,
-            timeout=max(1, round(target.connect_timeout)),
+            # Limits banner and key exchange together: it must not run out first, since its error names neither.
+            timeout=2 * timeouts.banner + 5,
             sock=sock,
             banner_timeout=timeouts.banner,
             auth_timeout=timeouts.auth,

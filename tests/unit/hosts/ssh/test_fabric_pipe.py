@@ -1,15 +1,22 @@
-"""The pipe over paramiko's channel, where that hangs."""
+"""The pipe over paramiko's channel, where that hangs, and a server that says nothing."""
 
 from __future__ import annotations
 
+import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from clusterddp.errors import UnreachableError
 from clusterddp.hosts.ssh import fabric_pipe
-from clusterddp.hosts.ssh.fabric_pipe import FabricPipe
-
-if TYPE_CHECKING:
-    import pytest
+from clusterddp.hosts.ssh.fabric_pipe import FabricPipe, connect
+from clusterddp.hosts.ssh.known_hosts import KnownHosts
+from clusterddp.hosts.ssh.pipes import DroppedError
+from clusterddp.hosts.ssh.private_keys import Credentials
+from clusterddp.hosts.ssh.target import Timeouts
+from tests.unit.hosts.ssh.test_auth import TARGET
 
 
 def test_a_pipe_to_a_dead_host_is_closed_though_a_write_holds_the_channel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +35,12 @@ def test_a_pipe_to_a_dead_host_is_closed_though_a_write_holds_the_channel(monkey
     channel: Any = Channel()
     FabricPipe(channel, cut.set).close()
     assert cut.is_set()
+
+
+def test_a_server_that_says_nothing_is_told_as_such_and_not_as_one_that_hung_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        target = replace(TARGET, host="127.0.0.1", port=port, connect_timeout=1)
+        with pytest.raises(UnreachableError, match="did not answer as an SSH server in time") as caught:
+            connect(target, KnownHosts(), Timeouts(banner=1.5, auth=5, channel=5), Credentials(None))
+    assert not isinstance(caught.value, DroppedError)  # which would be tried again
