@@ -62,7 +62,7 @@ class Dial:
         self._sending = memoryview(b"")
         self._large_passed: Optional[bool] = None  # None until known
         self._is_large_sent = False
-        self._acked_before_large = 0  # bytes that the other side's kernel had acknowledged before the large message
+        self._before_large = TcpInfo()  # the kernel's figures before the large message
 
     def start(self) -> Optional[str]:
         """Begin to connect; returns the result where it fails at once."""
@@ -96,8 +96,10 @@ class Dial:
         info = tcp_info(self.socket)
         if not self._is_large_sent:
             return NO_DATA if info.unacked else OK  # all arrived: only the program there is slow
-        if info.acked > self._acked_before_large or not info.sent:
+        if info.acked > self._before_large.acked or not info.sent:
             return OK  # some of it arrived: the link is slow, or the program
+        if self._before_large.resent:
+            return OK  # packets of any size get lost, as the check of losses tells
         self._large_passed = False
         return BLACK_HOLE
 
@@ -138,7 +140,7 @@ class Dial:
         self.until = time.monotonic() + self._timeout  # measuring gets a timeout of its own
         self._is_large_sent = self._remaining == [self._target.bulk]
         if self._is_large_sent:
-            self._acked_before_large = tcp_info(self.socket).acked
+            self._before_large = tcp_info(self.socket)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sending = memoryview(LENGTH.pack(self._remaining[0]) + bytes(self._remaining[0]))
         self._continue_sending(selector)

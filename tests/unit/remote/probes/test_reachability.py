@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.remote.helper.request import Request
+from clusterddp.remote.probes import dial as dialling
 from clusterddp.remote.probes import reachability
+from clusterddp.remote.probes.dial import TcpInfo
 from clusterddp.remote.probes.reachability import bind_range, dial, dial_all, listen
 from clusterddp.remote.shared.probes.network_records import DialRequest, DialTarget, Heard
 from clusterddp.remote.shared.schema.record import read_record, to_fields
@@ -272,6 +274,20 @@ def test_a_listener_that_is_slow_after_its_nonce_is_no_black_hole() -> None:
             connection.sendall(b"secret")
             (answer,) = asking.result()
     assert (answer["word"], answer["bulk"]) == ("ok", None)
+
+
+@pytest.mark.parametrize(("resent", "expected"), [(0, ("black hole", False)), (1, ("ok", None))])
+def test_large_packets_are_not_judged_where_small_ones_had_to_be_sent_again(
+    resent: int, expected: tuple[str, bool | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling, "tcp_info", lambda _connection: TcpInfo(sent=9, resent=resent))
+    with socket.create_server((HOME, 0)) as server, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(measure, (HOME, server.getsockname()[1], "secret"), bulk=1000, timeout=0.5)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"secret")
+            (answer,) = asking.result()
+    assert (answer["word"], answer["bulk"]) == expected
 
 
 def test_a_caller_who_says_what_is_no_message_is_hung_up_on_and_the_next_is_answered() -> None:
