@@ -36,6 +36,7 @@ from ..system.small_files import names_in
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
 from .room import free_unneeded
+from .supervisor_identity import clock_step, this_process
 
 if TYPE_CHECKING:
     from ..shared.verdict.judge import VerdictRecord
@@ -212,9 +213,7 @@ class Spool:
 
     def write_supervisor(self) -> None:
         """Record this process as the node's supervisor."""
-        pid = os.getpid()
-        record = SupervisorRecord(pid=pid, start_ticks=procfs.start_ticks(pid), boot=procfs.boot_identity())
-        write_json(self.path(SUPERVISOR), to_fields(record))
+        write_json(self.path(SUPERVISOR), to_fields(this_process()))
 
     def recorded_supervisor(self) -> Optional[SupervisorRecord]:
         """Who the supervisor is; None before one has started. It is written once the lock is held."""
@@ -332,6 +331,7 @@ class Spool:
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
         """Write the exit record and an ``ended`` event, and free the reserved space."""
         record = dict(fields, state=state, exit_code=exit_code, reason=reason, ended=time.time_ns())
+        record["clock_step"] = clock_step(self.recorded_supervisor())
         # A process may have put a secret into its command line.
         record["survivors"] = redaction_of(self.folder).value(fields.get("survivors", []), longest=0)
         if not fields.get("pending"):

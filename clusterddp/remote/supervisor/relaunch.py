@@ -24,6 +24,7 @@ from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..spool.creation import create_spool
 from ..spool.quoted import keep_secrets
+from ..spool.supervisor_identity import clock_step
 from ..system.bootstrap import Refused
 from ..system.clock import boot_clock
 from ..system.ports import bind_ports
@@ -288,6 +289,8 @@ class Relaunching:
         """
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
+        step = clock_step(old.recorded_supervisor())  # the offset is as it was when the last attempt began
+        plan = plan._replace(clock_offset_ns=plan.clock_offset_ns + step)
         spool = old.in_attempt(decision.attempt, plan.node)
         shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try left that a full disk interrupted
         with open(old.code, "rb") as code:

@@ -24,6 +24,7 @@ from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, nested, read_record, record, to_fields
 from ..shared.supervisor.start_records import WebhookOrder
 from ..spool.layout import Spool, all_spools
+from ..spool.supervisor_identity import clock_step
 from ..system.bootstrap import Refused
 from .status_operation import last_output
 
@@ -220,10 +221,13 @@ class WebhookNotifier:
         self.silent = quiet >= self.silence
 
     def _record(self) -> Tuple[RunRecord, int]:
-        """The run's record without secret values, and how far this host's clock is ahead of the operator's, in ns."""
+        """The run's record without secret values, and how far this host's clock now is ahead of the operator's, in ns.
+
+        The offset was measured when the attempt began.
+        """
         try:
             plan = self.spool.plan()
-            record, ahead = plan.record, plan.clock_offset_ns
+            record, ahead = plan.record, plan.clock_offset_ns + clock_step(self.spool.recorded_supervisor())
         except (Refused, OSError, ValueError):  # damaged: the notice is sent all the same
             record, ahead = RunRecord(hosts=()), 0
         return record._replace(name=self.task.name, script=self.task.script), ahead

@@ -164,7 +164,7 @@ class RunView:
             return None
         if self.kept:
             return self.kept.ended
-        times = [node.exit.ended - node.clock_offset_ns for node in self.nodes if node.exit]
+        times = [node.exit.ended_unstepped - node.clock_offset_ns for node in self.nodes if node.exit]
         return max(times, default=None)
 
     @property

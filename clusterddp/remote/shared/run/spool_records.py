@@ -27,6 +27,8 @@ class SupervisorRecord(NamedTuple):
     pid: int = field(Fields.number)
     start_ticks: Optional[int] = field(Fields.maybe_number)  # since boot; None if /proc does not tell
     boot: str = field(Fields.text)  # the identity of the boot
+    # when the host booted, by its clock when the supervisor started (ns); None: not known
+    boot_time: Optional[int] = field(Fields.maybe_integer, default=None)
 
 
 @record
@@ -54,6 +56,7 @@ class ExitRecord(NamedTuple):
     exit_code: int = field(Fields.number)  # of this node alone; the verdict covers all nodes
     reason: str = field(Fields.text)
     ended: int = field(Fields.integer, default=0)  # ns, by the host's clock
+    clock_step: int = field(Fields.integer, default=0)  # ns by which that was set since the supervisor started
     agent_exit: Optional[int] = field(Fields.maybe_number, default=None)  # torchrun's exit code; None: it did not run
     survivors: Tuple[LeftProcess, ...] = field(many(LeftProcess), default=())
     killed: int = field(Fields.number, default=0)  # processes that needed SIGKILL
@@ -63,6 +66,11 @@ class ExitRecord(NamedTuple):
     pending: bool = field(Fields.flag, default=False)  # another attempt may follow
     final: Optional[str] = field(Fields.maybe_text, default=None)  # why none follows, or which one
     more: Mapping[str, Any] = {}
+
+    @property
+    def ended_unstepped(self) -> int:
+        """When it ended (ns), by the host's clock as it went when its offset was measured."""
+        return self.ended - self.clock_step
 
 
 @record

@@ -115,7 +115,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
         ours=bool(ended and ended.ours),
         agent_exit=ended.agent_exit if ended else None,
         rebooted=part.rebooted,
-        ended=ended.ended - offset if ended else None,
+        ended=ended.ended_unstepped - offset if ended else None,
         stopping=min(stops) - offset if stops else None,
         error_ns=part.clock_error_ns,
         start=last,

@@ -6,19 +6,25 @@ import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clusterddp.hosts.zipapp import bundle
 from clusterddp.remote.control.messages import AttemptDecision
 from clusterddp.remote.shared.run.plan import FORK_SOCKET
+from clusterddp.remote.spool import supervisor_identity
 from clusterddp.remote.spool.creation import create_spool
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.spool.quoted import keep_secrets
+from clusterddp.remote.spool.supervisor_identity import clock_step
 from clusterddp.remote.supervisor import relaunch
 from clusterddp.remote.supervisor.relaunch import Relaunching
+from clusterddp.remote.system.clock import boot_time
 from tests.unit.plan_made import PLAN, changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -39,17 +45,8 @@ def old(tmp_path: Path) -> Spool:
     return spool
 
 
-def test_what_a_full_disk_interrupted_is_made_anew_with_secrets_and_fork_server(
-    old: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_final, full = Spool.make_exit_final, [True]
-
-    def fail_once(spool: Spool, reason: str) -> None:
-        if full and full.pop():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        make_final(spool, reason)
-
-    monkeypatch.setattr(Spool, "make_exit_final", fail_once)
+def next_attempt(old: Spool, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], Any], list[Any]]:
+    """What makes the next attempt, and the work that it has others do."""
     monkeypatch.setattr(relaunch, "Attempt", lambda spool, *_: SimpleNamespace(spool=spool, plan=spool.plan()))
     children = SimpleNamespace(environment={})
     node: Any = SimpleNamespace(
@@ -63,10 +60,38 @@ def test_what_a_full_disk_interrupted_is_made_anew_with_secrets_and_fork_server(
         return SimpleNamespace(value=work())
 
     one.work = SimpleNamespace(ask=ask, do=asked.append)  # type: ignore[assignment]
-    decision = AttemptDecision(2, (0,), 0, 29500)
+    return (lambda: one._begin(node, AttemptDecision(2, (0,), 0, 29500))), asked
+
+
+def test_the_next_attempt_has_the_clocks_offset_as_it_is_when_it_begins(
+    old: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour, before = 3600 * 10**9, old.plan().clock_offset_ns
+    booted = boot_time()
+    monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted)
+    old.write_supervisor()
+    monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted + hour)
+    begin, _ = next_attempt(old, monkeypatch)
+    spool = begin().spool
+    assert spool.plan().clock_offset_ns == before + hour
+    assert clock_step(spool.recorded_supervisor()) == 0  # its own supervisor began by the clock as it is now
+
+
+def test_what_a_full_disk_interrupted_is_made_anew_with_secrets_and_fork_server(
+    old: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_final, full = Spool.make_exit_final, [True]
+
+    def fail_once(spool: Spool, reason: str) -> None:
+        if full and full.pop():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make_final(spool, reason)
+
+    monkeypatch.setattr(Spool, "make_exit_final", fail_once)
+    begin, asked = next_attempt(old, monkeypatch)
     with pytest.raises(OSError, match="No space left"):
-        one._begin(node, decision)
-    attempt = one._begin(node, decision)  # there is room again
+        begin()
+    attempt = begin()  # there is room again
     assert attempt
     assert attempt.spool.secrets() == {"TOKEN": "verysecret"}
     assert attempt.spool.control_key() == b"key"

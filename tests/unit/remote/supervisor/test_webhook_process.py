@@ -14,15 +14,20 @@ from clusterddp.remote.shared.run import webhook_request
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.supervisor.start_records import WebhookOrder
 from clusterddp.remote.shared.verdict.judge import VerdictRecord
+from clusterddp.remote.spool import supervisor_identity
 from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.supervisor import webhook_process
 from clusterddp.remote.supervisor.webhook_process import WebhookNotifier, WebhookTask
+from clusterddp.remote.system.clock import boot_time
 from tests.unit.hooks_served import Served, served
 from tests.unit.spool_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+DAY = 86400 * 10**9  # ns
 
 
 @pytest.fixture
@@ -117,6 +122,24 @@ def test_each_notice_says_which_run_it_is_of(tmp_path: Path, server: Served) -> 
     assert lost["duration"] > 10**6
     words = "rank 0 (h:0) failed first: exit code 3"
     assert end == {**about, "event": "failed", "text": words, "verdict": words, "duration": 12.5}
+
+
+def test_a_duration_is_right_though_the_hosts_clock_was_set_meanwhile(
+    tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, server)
+    path = node.writer.folder / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["record"].update(started=time.time_ns())
+    path.write_text(json.dumps(plan))
+    booted = boot_time()
+    monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted - DAY)
+    node.teller.spool.write_supervisor()
+    monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted)
+    node.teller.notify("lost", "g is lost")  # by the clock as it was, a day earlier than it is now
+    monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted - 2 * DAY)
+    node.teller.notify("lost", "f is lost")
+    assert [told["duration"] // 86400 for told in server.told] == [0, 1]
 
 
 def test_a_damaged_plan_leaves_what_happened_to_be_told(tmp_path: Path, server: Served) -> None:

@@ -16,8 +16,9 @@ import pytest
 
 from clusterddp.remote.shared.run.spool_records import StopOrder
 from clusterddp.remote.shared.schema.json_text import read_json
+from clusterddp.remote.spool import supervisor_identity
 from clusterddp.remote.spool.layout import Spool, all_spools
-from clusterddp.remote.system import bootstrap
+from clusterddp.remote.system import bootstrap, clock
 from clusterddp.remote.system.bootstrap import (
     Refused,
     private_folder,
@@ -29,6 +30,8 @@ from clusterddp.remote.system.bootstrap import (
 from tests.unit.plan_made import PLAN, made_spool
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="hosts are Linux")
+
+HOUR = 3600 * 10**9  # ns
 
 
 def mode(path: Path | str) -> int:
@@ -218,6 +221,26 @@ class TestSpool:
         assert record
         assert (record.state, record.exit_code, record.reason, record.survivors) == ("failed", 3, "because", ())
         assert spool.events()[-1].kind == "ended"
+
+    @pytest.mark.parametrize("step", [-HOUR, 0, HOUR])
+    def test_the_exit_record_tells_by_how_much_the_clock_was_set(
+        self, spool: Spool, step: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        booted = clock.boot_time()
+        monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted)
+        spool.write_supervisor()
+        monkeypatch.setattr(supervisor_identity, "boot_time", lambda: booted + step)
+        spool.write_exit("failed", 3, "because", survivors=[])
+        record = spool.exit_record()
+        assert record
+        assert record.clock_step == step
+        assert record.ended_unstepped == record.ended - step
+
+    def test_the_clock_is_not_compared_with_another_boots(self, spool: Spool) -> None:
+        record = {"pid": 1, "start_ticks": 1, "boot": "another", "boot_time": 1}
+        write_json(spool.path("supervisor.json"), record)
+        spool.write_exit("failed", 3, "because", survivors=[])
+        assert [ended.clock_step for ended in [spool.exit_record()] if ended] == [0]
 
     def test_a_recorded_supervisor_counts_only_while_it_is_the_same_process(self, spool: Spool) -> None:
         from clusterddp.remote.system import procfs  # noqa: PLC0415 - beside its use

@@ -105,6 +105,11 @@ class TestState:
         view = one(first, second)
         assert (view.state(), view.ended_ns) == ("succeeded", BEGAN + 7 * SECOND)
 
+    def test_a_clock_that_was_set_during_the_run_does_not_change_when_it_ended(self) -> None:
+        first = Told(0).ended("succeeded", 3605, agent=0, clock_step=3600 * SECOND)
+        second = Told(1).ended("succeeded", -3593, agent=0, clock_step=-3600 * SECOND)
+        assert one(first, second).ended_ns == BEGAN + 7 * SECOND
+
 
 class TestStatusObject:
     def test_of_a_live_run(self) -> None:

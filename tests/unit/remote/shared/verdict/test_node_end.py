@@ -31,6 +31,11 @@ def test_it_has_what_the_verdict_needs_by_the_operators_clock() -> None:
     assert (end.failed, end.agent, end.blames_worker) == (2, "ErrorOfTheAgent: b", False)
 
 
+def test_it_ended_by_the_clock_as_that_went_before_it_was_set() -> None:
+    told = Told(1, offset=100.0).ended("succeeded", 3607, agent=0, clock_step=3600 * 10**9)
+    assert end_of(told.part).ended == at(7)
+
+
 def test_a_node_without_a_record_is_lost() -> None:
     end = end_of(Told(0).lost(rebooted=True).part)
     assert (end.state, end.rebooted, end.ended) == ("lost", True, None)
