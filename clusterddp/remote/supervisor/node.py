@@ -172,8 +172,7 @@ class Supervisor(NodeParts):
     def _wait(self) -> Phase:
         """Wait until the operator reports that all nodes are ready, or the run ends before that."""
         if self.inbox.ready and not self.conditions.ready:
-            self.conditions.ready = True
-            self.control.begin(list(self.inbox.ready.peers))
+            self.conditions.begin_run(self.inbox.ready, self.inbox.lease)
         order = self.spread(self._first_order(self.conditions.ending_run))
         if order:
             self.shutdown.take(order, time.monotonic())

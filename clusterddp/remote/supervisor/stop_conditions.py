@@ -11,6 +11,7 @@ from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import AGENT_DELAY, FOREVER, Participants
 from ..shared.run.plan import NodePlan
+from ..shared.run.spool_records import Ready
 from ..shared.supervisor.start_records import COMMIT_TIMEOUT
 from ..shared.verdict.failures import BY_ANOTHER_COMMAND, LEASE, STALLED, TIME_LIMIT, ended_by_manager
 from ..spool.attention import is_attended
@@ -83,6 +84,15 @@ class StopConditions:
             "fence": self.fence_order,
             "too late": self._others_have_left,
         }
+
+    def begin_run(self, ready: Ready, renewed: float) -> None:
+        """Begin run control, as all nodes are ready; ``renewed``: when that was seen (boot clock), if there is a lease.
+
+        The start may have taken longer than the lease lasts, so the operator's contact counts before that is looked at.
+        """
+        self.membership.note_operator_contact(renewed)
+        self.ready = True
+        self.control.begin(list(ready.peers))
 
     def begin_attempt(self, plan: NodePlan, children: Children) -> None:
         """Switch to an attempt."""

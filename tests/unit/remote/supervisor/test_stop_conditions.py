@@ -10,6 +10,7 @@ import pytest
 from clusterddp.remote.control.membership import TCP_ONLY_MARGIN
 from clusterddp.remote.control.messages import NodeState, NodeStatus, TakingPart
 from clusterddp.remote.rendezvous.participants import AGENT_DELAY, Participants
+from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.supervisor.start_records import START_TIMEOUT
 from clusterddp.remote.shared.verdict.failures import LEASE, TIME_LIMIT
 from clusterddp.remote.spool.attention import attention
@@ -183,3 +184,16 @@ def test_a_lease_lapses_only_when_all_nodes_were_ready() -> None:
     order = made.ending_run["lease"]()
     assert order
     assert order.reason == LEASE
+
+
+def test_a_lease_has_not_lapsed_when_all_nodes_have_just_become_ready() -> None:
+    """The commit may be read in the middle of a turn, when this turn's look for renewals is over."""
+    began: list[list[tuple[str, int]]] = []
+    membership: Any = SimpleNamespace(operator_age=61.0)
+    membership.note_operator_contact = lambda renewed: setattr(membership, "operator_age", 100.0 - renewed)
+    made = conditions(None, lease=60.0)
+    made.control = cast("Any", SimpleNamespace(leading=True, begin=began.append))
+    made.membership = membership
+    made.begin_run(Ready(peers=(("gpu00", 29480),)), 99.0)
+    assert (made.ready, began) == (True, [[("gpu00", 29480)]])
+    assert made.ending_run["lease"]() is None
