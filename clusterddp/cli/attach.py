@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli import interrupts
 from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.bundle_lines import write_after_failure
-from clusterddp.cli.output import report_proofs, report_unasked, say, say_event, writer
+from clusterddp.cli.output import report_proofs, report_unasked, say, say_event, say_last, writer
 from clusterddp.cli.run_end import print_own_end
 from clusterddp.cli.run_lines import fold_if_many_ranks, selection_for
 from clusterddp.errors import ClusterddpError, RunError
@@ -84,7 +84,7 @@ def attach(
         return 0
     except OSError as error:  # of stdout: hosts' errors are ClusterddpErrors
         progress.end()
-        say(f"{_why_unwritable(error)}; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
+        say_last(f"{_why_unwritable(error)}; run {run.id} goes on, `clusterddp logs --follow {run.id}` shows it")
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()

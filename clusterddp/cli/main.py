@@ -10,17 +10,20 @@ import re
 import sys
 import threading
 import traceback
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from clusterddp import __version__
 from clusterddp.cli import command_lines, interrupts, prompt, verbose
-from clusterddp.cli.output import can_write_now, replace_unencodable, say
+from clusterddp.cli.output import STDOUT, can_write_now, discard, replace_unencodable, say_last, writing_last
 from clusterddp.errors import EXIT_FAILED, EXIT_USAGE, ClusterddpError, HostError, HostsError, ScriptError, UsageError
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT
 from clusterddp.text.folding import folded_names
 from clusterddp.text.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COMMANDS = {  # name → what the list of commands says of it, at most 45 letters: more would be cut there
     "up": "Reach every host, check it, remember them.",
@@ -114,16 +117,29 @@ class Commands(click.Group):
             ctx.fail(f"No such command {name!r}{_command_suggestion(name)}")
         return super().resolve_command(ctx, [name, *rest])
 
+    def make_context(self, *args: Any, **given: Any) -> click.Context:
+        """Read the words before the command; --help and --version print here."""
+        with _ending_without_reader():
+            return super().make_context(*args, **given)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; handle Ctrl-C and a closed stdout before click does."""
         try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # `clusterddp logs | head`
-            _discard_stdout()
-            raise click.exceptions.Exit(EXIT_NO_READER) from None
+            with _ending_without_reader():
+                return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             line = interrupt.line if isinstance(interrupt, interrupts.WatchEndedError) else INTERRUPTED_MESSAGE
             _exit_at_once(interrupts.exit_code(interrupt), line)
+
+
+@contextlib.contextmanager
+def _ending_without_reader() -> Iterator[None]:
+    """End the command with its own code if the reader of stdout is gone, as in `clusterddp logs | head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard(STDOUT)
+        raise click.exceptions.Exit(EXIT_NO_READER) from None
 
 
 def _act(name: str, /, **given: Any) -> Any:
@@ -203,7 +219,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except click.Abort:
         code = EXIT_INTERRUPTED
     except click.ClickException as error:
-        say(_click_message(error, words))
+        say_last(_click_message(error, words))
         code = EXIT_NOT_THE_SCRIPT if _exits_with_script_code(words) else EXIT_USAGE
     except ClusterddpError as error:
         _say_error(error)
@@ -212,8 +228,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         _exit_at_once(EXIT_INTERRUPTED)
     except OSError as error:  # a full disk under stdout, a file of ours that cannot be read
-        _discard_stdout()
-        say(f"{error.filename or 'cannot write or read'}: {error.strerror or error}")
+        discard(STDOUT)
+        say_last(f"{error.filename or 'cannot write or read'}: {error.strerror or error}")
         code = EXIT_NOT_THE_SCRIPT if _exits_with_script_code(words) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - a bug of ours
         _report_bug(error, words)
@@ -237,16 +253,11 @@ def _open_closed_streams() -> None:
 def _exit_at_once(code: int, line: str = INTERRUPTED_MESSAGE) -> NoReturn:
     """Print ``line`` and exit at once after Ctrl-C or SIGTERM, though threads may still wait for hosts."""
     prompt.restore_echo()
-    say(line)
+    say_last(line)
     with contextlib.suppress(OSError):  # nobody reads it any longer
         if can_write_now(sys.stdout.buffer):
             sys.stdout.flush()
     os._exit(code)
-
-
-def _discard_stdout() -> None:
-    """Discard what is still buffered for stdout, which would fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say_error(error: ClusterddpError) -> None:
@@ -256,7 +267,7 @@ def _say_error(error: ClusterddpError) -> None:
         host = host_error.host if isinstance(host_error, HostError) else ""
         hosts.setdefault(str(host_error).removeprefix(f"{host}: ") if host else str(host_error), []).append(host)
     for text, names in hosts.items():
-        say(f"{folded_names(names)}: {text}" if names[0] else text)
+        say_last(f"{folded_names(names)}: {text}" if names[0] else text)
 
 
 def _report_thread_error(error: BaseException | None, words: list[str]) -> None:
@@ -271,9 +282,10 @@ def _report_bug(error: Exception, words: list[str]) -> None:
         from clusterddp.project.crash import report_crash  # noqa: PLC0415 - only for reports of bugs
 
         for line in report_crash(error, words):
-            say(line)
+            say_last(line)
     except Exception:  # noqa: BLE001 - what writes crash files cannot even be imported
-        traceback.print_exception(error)
+        with writing_last():
+            traceback.print_exception(error)
 
 
 def _exits_with_script_code(words: list[str]) -> bool:

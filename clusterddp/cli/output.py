@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MESSAGE_PREFIX = "clusterddp: "  # begins every line that we print on stderr
 MAX_PROOFS = 32  # hosts whose proofs of a stop are shown one by one
+STDOUT, STDERR = 1, 2
 _ERASE_LINE = "\r\x1b[K"
 
 _ASCII = {"✓": "+", "✗": "x", "–": "-", "…": "...", "→": "->", "×": "x", "·": "-", "°": " deg", "±": "+-"}
@@ -173,6 +174,26 @@ def say(line: str) -> None:
         STATUS_LINE.erase()
         sys.stderr.write(f"{MESSAGE_PREFIX}{one_line(complete_commands(line))}\n")
         sys.stderr.flush()
+
+
+def say_last(line: str) -> None:
+    """Print a message as ``say`` does, unless stderr cannot be written: then the exit code alone tells."""
+    with writing_last():
+        say(line)
+
+
+@contextlib.contextmanager
+def writing_last() -> Iterator[None]:
+    """Ignore that stderr cannot be written in the block, be it a full disk or no reader."""
+    try:
+        yield
+    except OSError:
+        discard(STDERR)
+
+
+def discard(number: int) -> None:
+    """Discard what is still buffered for a standard stream, which would fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def say_event(event: str, line: str) -> None:

@@ -314,3 +314,25 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr == "[]\n"
     assert "Usage: clusterddp" in done.stdout
     assert "..." not in done.stdout.partition("Commands:")[2]  # no command's line is cut
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("run train.py 2>/dev/full", 125),  # 1 would be the script's own code
+        ("run train.py >/dev/full 2>&1", 125),
+        ("run --bogus 2>/dev/full", 125),
+        ("--bogus 2>/dev/full", 2),
+        ("hosts 2>/dev/full", 1),
+        ("--help | true", 141),
+        ("--version | true", 141),
+        ("hosts --help | true", 141),
+    ],
+)
+def test_where_nothing_can_be_written_the_exit_code_still_tells(folder: Path, line: str, code: int) -> None:
+    words, bar, reader = line.partition(" | ")
+    shell_line = f'"$0" -m clusterddp {words}{bar}{reader}; exit ${{PIPESTATUS[0]}}'
+    argv = ["bash", "-c", shell_line, sys.executable]
+    env = {**os.environ, "PYTHONUNBUFFERED": ""}  # what is still buffered must not fail at exit
+    done = subprocess.run(argv, cwd=folder, env=env, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (code, b"")
