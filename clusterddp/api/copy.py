@@ -58,6 +58,7 @@ def push(
     progress: Callable[[str], None],
 ) -> tuple[Delivered, ...]:
     """Bring files to hosts, which are opened once the arguments are known to be valid."""
+    _refuse_empty(*request.sources, request.dest)
     on_host = [one for one in request.sources if _HOST_PATH.fullmatch(one) and not Path(one).exists()]
     if on_host and len(request.sources) > 1:
         raise UsageError(f"{on_host[0]} is the one source of a push", remedy="push them one by one")
@@ -97,7 +98,8 @@ def _files_of_host(
     found = list_host(host, host.entry.workdir or project.workdir, path)
     if not found.exists:
         raise RunError(f"{source}: nothing is there")
-    destination = chosen_files.destination([(path, found.folder)], dest or path.rstrip("/"))
+    target = chosen_files.with_slash(dest) if dest else path.rstrip("/")
+    destination = chosen_files.destination([(path, found.folder)], target)
     prefix = destination.prefixes[0]
     entries = [
         entry._replace(path=posixpath.join(prefix, entry.path) if found.folder else prefix) for entry in found.entries
@@ -110,6 +112,12 @@ def _files_of_host(
         skipped=tuple(Skipped(path=path, reason=why) for path, why in found.skipped),
     )
     return destination.folder, chosen, HostFiles(host, found)
+
+
+def _refuse_empty(*paths: str | None) -> None:
+    """Refuse an empty word, as which a shell hands over a variable that is not set."""
+    if "" in paths:
+        raise UsageError("a path is an empty word", remedy="write the path; . names the folder itself")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,10 +134,11 @@ class Pull:
 
 def pull(request: Pull, site: Site) -> Pulled:
     """Bring files of hosts here: those at a path, or what is new since a run's start."""
+    _refuse_empty(request.what, request.dest)
     managed = site.inventory.managed or not site.inventory.nodes
     entries = () if managed else _entries(request, site)
     view = _named_run(request, site, entries or site.inventory.submitting)
-    name = _local_name(view) if view else posixpath.basename(str(request.what).rstrip("/"))
+    name = _local_name(view) if view else _name_of_path(str(request.what))
     with _launcher_of_files(site, view).files(site, _query(request, site, entries, view)) as (origins, failed):
         if not origins:
             raise failed[0]
@@ -203,6 +212,12 @@ def _local_name(view: RunView) -> str:
     """Return the name of the folder here: the run's name, or its id if the name could lead out of the destination."""
     plain = "/" not in view.name and not view.name.startswith(".") and view.name.isprintable()
     return view.name if plain else view.run
+
+
+def _name_of_path(path: str) -> str:
+    """Return the name of a path here: its last part; of the home folder none, so that only its contents come."""
+    plain = path.rstrip("/")
+    return "" if plain == "~" else posixpath.basename(plain)
 
 
 def _destination(request: Pull, name: str, *, folder: bool) -> tuple[Path, str]:

@@ -71,13 +71,18 @@ def destination(sources: Sequence[tuple[str, bool]], dest: str) -> Destination:
     return Destination(folder=dest, prefixes=tuple(names))
 
 
+def with_slash(dest: str) -> str:
+    """Return a destination with a slash at its end if it can be a folder only, so that sources go below it by name."""
+    return f"{dest}/" if dest in (".", "~") or dest.endswith("/.") else dest
+
+
 def destination_path(project: Project, sources: Sequence[str], dest: str | None) -> str:
     """Return the destination of a push; by default a single source's own path in the project, or its name."""
     for source in sources:
         if not os.path.exists(source):
             raise UsageError(f"{source}: no such file or folder")
     if dest:
-        return f"{dest}/" if dest == "." or dest.endswith("/.") else dest
+        return with_slash(dest)
     if len(sources) != 1:
         raise UsageError("several sources need a destination", remedy="write it last")
     full = os.path.realpath(sources[0])

@@ -113,7 +113,7 @@ def _requested_path(state: str, order: PullRequest) -> bytes:
     if order.run or order.path in ("", "."):
         return workdir_path(order.workdir, state)
     folder, name = posixpath.split(order.path.rstrip("/") or "/")
-    if name in ("", ".", ".."):
+    if name in ("", ".", "..") or (not folder and name == "~"):
         return dest_path(order.workdir, order.path, state)
     path = os.path.join(dest_path(order.workdir, folder or ".", state), on_disk(name))
     try:

@@ -46,7 +46,7 @@ def push_check(request: Request) -> Dict[str, Any]:
     """
     state, order = request.state, request.read_args(PushRequest)
     entries, chunk_lists = read_entries(Incoming(request.read), order.manifest, order.chunk_lists, order.digest)
-    if order.links and not order.dest.startswith(("/", "~/")):
+    if order.links and not (order.dest.startswith("/") or is_in_home(order.dest)):
         workdir = workdir_path(order.workdir, state)
         os.close(open_or_make(workdir))
         make_links(workdir, order.links)
@@ -118,10 +118,15 @@ def _put_in_place(
     return Pushed(update.sent, tuple((path, kept_as) for path, kept_as in update.kept))
 
 
+def is_in_home(dest: str) -> bool:
+    """Whether a destination is the home folder, or a path below it."""
+    return dest.split("/", 1)[0] == "~"
+
+
 def dest_path(workdir: str, dest: str, state: str) -> bytes:
     """Resolve the host folder that a push writes to, or a pull reads from; raises Refused if it may not be used."""
-    if dest.startswith("~/"):
-        path = os.path.join(on_disk(home_folder()), on_disk(dest[2:]))
+    if is_in_home(dest):
+        path = os.path.join(on_disk(home_folder()), on_disk(dest[1:].lstrip("/")))
     elif dest.startswith("/"):
         path = on_disk(dest)
     else:

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from clusterddp.api import find_runs
-from clusterddp.api.copy import Pull, _launcher_of_files, _local_name, _named_run
+from clusterddp.api.copy import Pull, Push, _destination, _launcher_of_files, _local_name, _name_of_path, _named_run
+from clusterddp.api.copy import pull as pull_files
+from clusterddp.api.copy import push as push_files
+from clusterddp.errors import UsageError
 from clusterddp.inventory import HostEntry, Inventory
 from clusterddp.runs.view.run_view import run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from clusterddp.inventory.variables.variable_table import Role
     from clusterddp.runs.run_on_hosts import Site
 
@@ -48,3 +53,22 @@ def test_a_word_with_a_slash_is_a_run_if_that_is_its_name(
     monkeypatch.setattr(find_runs, "list_runs", lambda *_: views)
     site: Any = SimpleNamespace(project=SimpleNamespace(workdir="w"), connect=lambda _: [])
     assert _named_run(Pull(what=word), site, ()) == (views[0] if names else None)
+
+
+@pytest.mark.parametrize("request_", [Pull(what=""), Pull(what="ckpt", dest=""), Pull(run="r1", dest="")])
+def test_an_empty_word_of_a_pull_is_refused(request_: Pull) -> None:
+    with pytest.raises(UsageError, match=r"^a path is an empty word"):
+        pull_files(request_, cast("Site", None))
+
+
+@pytest.mark.parametrize("request_", [Push(sources=[""]), Push(sources=["a"], dest="")])
+def test_an_empty_word_of_a_push_is_refused(request_: Push) -> None:
+    anything: Any = None
+    with pytest.raises(UsageError, match=r"^a path is an empty word"):
+        push_files(request_, anything, anything, anything, anything)
+
+
+@pytest.mark.parametrize("path", ["~", "~/"])
+def test_the_home_folder_has_no_name_here(tmp_path: Path, path: str) -> None:
+    for dest in (str(tmp_path), f"{tmp_path}/"):
+        assert _destination(Pull(what=path, dest=dest), _name_of_path(path), folder=True) == (tmp_path, "")
