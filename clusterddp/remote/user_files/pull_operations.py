@@ -17,10 +17,12 @@ from ..shared.wire.chunks import Chunk, digest_of, read_at
 from ..shared.wire.frames import MAX_BODY
 from ..shared.workdir.manifest import (
     LINK,
+    OWN_PREFIX,
     Disk,
     Entry,
     as_text,
     checked_path,
+    is_reserved,
     leads_down,
     on_disk,
     sort_entries,
@@ -35,8 +37,6 @@ from ..workdir.start_marker import RunBegin, start_of
 from ..workdir.sync_record import SyncRecord
 from ..workdir.workdir import shared_identity, workdir_path
 from .push_operations import dest_path
-
-_EXCLUDED_NAMES = (".git", "__pycache__")
 
 
 def pull_list(request: Request) -> Dict[str, Any]:
@@ -123,9 +123,10 @@ def _requested_path(state: str, order: PullRequest) -> bytes:
 
 
 def _paths_below(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
-    """All paths below a folder except ``.git``, ``__pycache__`` and names of ours (``.clusterddp…``).
+    """All paths below a folder except ``.git``, bytecode and names of ours (``.clusterddp…``).
 
-    Links are not followed.
+    Links are not followed. Names that differ from ``.git`` and ours by upper case alone are added to ``skipped``: on
+    the operator's disk they may be the same.
     """
     waiting = [""]
     while waiting:
@@ -139,9 +140,11 @@ def _paths_below(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
         for entry in below:
             name = as_text(entry.name)
             path = posixpath.join(folder, name)
-            if name in _EXCLUDED_NAMES or name.startswith(".clusterddp"):
+            if name in (".git", "__pycache__") or name.endswith(".pyc") or name.startswith(OWN_PREFIX):
                 continue
-            if entry.is_dir(follow_symlinks=False):
+            if is_reserved(name):
+                skipped.append((path, "named as git's files or clusterddp's own"))
+            elif entry.is_dir(follow_symlinks=False):
                 waiting.append(path)
             else:
                 yield path

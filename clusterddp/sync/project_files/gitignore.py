@@ -29,7 +29,7 @@ _MAX_GITIGNORE = 1 << 20  # bytes
 def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
     """Yield the paths of all files not ignored; skip folders named in ``excluded``.
 
-    Virtual environments and the parts of unfinished transfers are skipped, too.
+    The parts of unfinished transfers are skipped, too; of a virtual environment only the file that tells it is one comes.
     """
     pending: list[tuple[bytes, Rules]] = [(b"", ())]
     while pending:
@@ -40,10 +40,10 @@ def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
         except OSError as error:
             raise unreadable(inside, error) from error
         names = {entry.name for entry in entries}
-        if b"pyvenv.cfg" in names and inside:
-            continue
         if _GITIGNORE in names:
             rules = (*rules, *_rules_of(root, inside))
+        if b"pyvenv.cfg" in names and inside:
+            entries = [entry for entry in entries if entry.name == b"pyvenv.cfg"]
         for entry in entries:
             path = os.path.join(inside, entry.name)
             folder = entry.is_dir(follow_symlinks=False)

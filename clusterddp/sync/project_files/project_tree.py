@@ -119,7 +119,8 @@ def new_data(project: Project, folder: Path, paths: Iterable[str]) -> list[str]:
     within_git = os.path.lexists(os.path.join(root, b".git"))
     try:
         _refuse_home(root)
-        synced = set(git.list_untracked(root) if within_git else walk(root, _EXCLUDED))
+        listed = git.list_untracked(root) if within_git else walk(root, _EXCLUDED)
+        synced = {*_without_environments(listed, root)[0]}
     except SyncError:
         return []
     found = [as_text(name) for name in local_names if name in synced]
@@ -135,11 +136,11 @@ def scan(project: Project, limit: int | None = None) -> Tree:
     root = on_disk(as_text(os.fsencode(project.root)))
     _refuse_home(root)
     listed = git.list_files(root)
-    names = _without_environments(walk(root, _EXCLUDED) if listed is None else listed.files, root)
+    names, environments = _without_environments(walk(root, _EXCLUDED) if listed is None else listed.files, root)
     found = _lstat_all(root, names) if listed is None else {name: listed.files[name] for name in names}
     tracked = {as_text(name) for name in listed.tracked} if listed else frozenset[str]()
     _refuse_large(found, MAX_BYTES if limit is None else limit, MAX_FILES if limit is None else None)
-    skipped: list[Skipped] = []
+    skipped = [Skipped(path=as_text(name), reason="virtual environments") for name in environments]
     chunks: dict[str, tuple[str, ...]] = {}
     all_entries = list(_entries(project, root, dict(sorted(found.items())), skipped, chunks))
     entries = tuple(entry for entry in all_entries if entry.path in tracked or is_code(entry.path))
@@ -174,8 +175,11 @@ def _refuse_home(root: bytes) -> None:
         )
 
 
-def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
-    """Leave out what is never synced: git's own files, clusterddp's, bytecode, virtual environments."""
+def _without_environments(names: Iterable[bytes], root: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Leave out what is never synced: git's own files, clusterddp's, bytecode, virtual environments.
+
+    Returns the names left, and the folders of the environments.
+    """
     names_left: list[bytes] = []
     for name in names:
         unfinished = b"/" + PARTS_FOLDER in b"/" + name
@@ -184,9 +188,9 @@ def _without_environments(names: Iterable[bytes], root: bytes) -> list[bytes]:
         if len(names_left) > _MAX_LISTED:
             raise SyncError(f"{os.fsdecode(root)} holds more than {_MAX_LISTED} files", remedy=_REMEDY)
     environments = {os.path.dirname(name) for name in names_left if name.endswith(b"/pyvenv.cfg")}
-    if not environments:
-        return names_left
-    return [name for name in names_left if environments.isdisjoint(_folders_above(name))]
+    if environments:
+        names_left = [name for name in names_left if environments.isdisjoint(_folders_above(name))]
+    return names_left, sorted(environments)
 
 
 def _folders_above(name: bytes) -> Iterator[bytes]:

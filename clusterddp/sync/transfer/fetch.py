@@ -18,6 +18,7 @@ from clusterddp.remote.shared.workdir.manifest import (
     Entry,
     checked_entry,
     checked_together,
+    is_reserved,
     leads_down,
     on_disk,
 )
@@ -82,7 +83,7 @@ def _checked_entry(values: Any) -> Entry:
     """Decode an entry that a host listed; ``ValueError`` if it may not be fetched."""
     entry = checked_entry(values)
     for name in entry.path.split("/"):
-        if name.lower() == ".git" or name.lower().startswith(".clusterddp"):
+        if is_reserved(name):
             raise ValueError(f"{shown(entry.path)} may not be pulled")
         if len(on_disk(name)) > _MAX_NAME:
             raise ValueError(f"{shown(entry.path)[:_MAX_NAME]} has too long a name")

@@ -139,6 +139,11 @@ def checked_path(path: str) -> str:
     return path
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a file or folder of this name is git's or ours, on a disk that ignores case too."""
+    return name.lower() == ".git" or name.lower().startswith(OWN_PREFIX)
+
+
 def stays_inside(path: str, target: str) -> bool:
     """Whether a link at ``path`` with this target points inside the folder, judged by text alone."""
     if not target or target.startswith("/") or "\0" in target:

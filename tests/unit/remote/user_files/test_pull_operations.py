@@ -167,6 +167,27 @@ def test_what_cannot_come_is_named_and_no_link_is_followed(host: FakeHost, tmp_p
     assert listed(host, "nothing")["there"] is False
 
 
+def test_bytecode_stays_and_names_that_another_disk_takes_for_gits_or_ours_are_named(host: FakeHost) -> None:
+    write(host.workdir, **{"out/a": "", "out/b.pyc": "", "out/__pycache__/c.pyc": "", "out/.git/x": ""})
+    write(host.workdir, **{"out/.Git": "", "out/sub/.ClusterDDP-live/x": "", "out/sub/.clusterddp-live/y": ""})
+    found = listed(host, "out")
+    assert [entry.path for entry in found["entries"]] == ["a"]
+    reason = "named as git's files or clusterddp's own"
+    assert sorted(found["skipped"]) == [[".Git", reason], ["sub/.ClusterDDP-live", reason]]
+
+
+def test_from_the_home_folder_a_file_a_folder_and_all_of_it(
+    host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write(tmp_path / "home", **{"top.txt": "", "d/x": ""})
+    write(host.workdir, **{"~/own": ""})
+    assert paths(host, "~/top.txt") == paths(host, "~//top.txt") == ["top.txt"]
+    assert paths(host, "~/d") == ["x"]
+    assert paths(host, "~") == paths(host, "~/") == ["d/x", "top.txt"]
+    assert paths(host, "./~") == ["own"]
+
+
 def test_only_what_changed_is_read_again(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clusterddp.remote.shared.workdir.manifest.RACY_INTERVAL", 0)
     write(host.workdir, a="1", b="2")

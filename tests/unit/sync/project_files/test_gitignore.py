@@ -65,6 +65,11 @@ def test_a_project_outside_git_leaves_out_what_is_ignored(tmp_path: Path) -> Non
     assert [entry.path for entry in tree_of(root).entries] == [".gitignore", "caf\udce9", "train.py"]
 
 
+def test_of_an_environment_only_the_file_that_tells_it_comes_unless_it_ignores_itself(tmp_path: Path) -> None:
+    write(tmp_path, **{"a/pyvenv.cfg": "", "a/lib/x": "", "b/pyvenv.cfg": "", "b/lib/x": "", "b/.gitignore": "*\n"})
+    assert list(walk(bytes(tmp_path), ())) == [b"a/pyvenv.cfg"]
+
+
 def test_a_gitignore_that_is_a_folder_says_nothing_and_one_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, **{"sub/.gitignore/x": "1"})
     assert list(walk(bytes(tmp_path), ())) == [b"sub/.gitignore/x"]

@@ -38,6 +38,7 @@ def test_outside_git_all_files_but_bytecode_and_environments(tmp_path: Path) -> 
         root, **{".venv/pyvenv.cfg": "", ".venv/lib/x.py": "", "myenv/pyvenv.cfg": "", ".clusterddp/project.json": ""}
     )
     assert names(root) == ["data/x.bin", "train.py"]
+    assert reasons(root) == {".venv": "virtual environments", "myenv": "virtual environments"}
 
 
 def test_in_git_tracked_changed_and_untracked_files_but_not_ignored_or_deleted_ones(tmp_path: Path) -> None:
@@ -51,6 +52,7 @@ def test_in_git_tracked_changed_and_untracked_files_but_not_ignored_or_deleted_o
     (root / "gone.py").unlink()
     write(root, **{"a.py": "2", "new.py": ""})
     assert names(root) == [".gitignore", "a.py", "new.py"]
+    assert tree_of(root).notices == ("not synced, virtual environments: venv",)
     assert clean.git is not None
     assert len(str(clean.git["commit"])) == 40
     assert tree_of(root).digest != clean.digest
@@ -142,6 +144,8 @@ def test_what_a_pull_brought_is_the_projects_unless_the_next_sync_would_refuse_t
     root = tmp_path / "home"
     write(root, **{"out/a.pt": "", "out/a.py": ""})
     assert new_data(project_at(root), root / "out", ["a.pt", "a.py"]) == ["out/a.pt"]
+    write(root, **{"out/a.pyc": "", "out/env/pyvenv.cfg": "", "out/env/lib": ""})
+    assert new_data(project_at(root), root / "out", ["a.pyc", "env/lib"]) == []
 
     def deny(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
