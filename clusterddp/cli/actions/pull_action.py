@@ -48,7 +48,7 @@ def act(
         say(line)
     count = f"{counted(pulled.files, 'file')}, {human_size(pulled.bytes)}"
     same = f"; {pulled.same} here already" if pulled.same else ""
-    put(f"{pulled.folder}: {count} from {folded_names(pulled.hosts)}{same}")
+    put(f"{pulled.folder / pulled.name}: {count} from {folded_names(pulled.hosts)}{same}")
     return 0 if pulled.whole else 1
 
 

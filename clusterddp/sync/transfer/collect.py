@@ -45,6 +45,7 @@ class Pulled:
     """What a pull did."""
 
     folder: Path
+    name: str = ""  # of a single file, in ``folder``; empty for a folder's
     hosts: tuple[str, ...] = ()  # the hosts that had any
     files: int = 0  # the number of files fetched
     paths: tuple[str, ...] = ()  # their paths, below ``folder``
@@ -119,6 +120,7 @@ def collect(
                 break
     return Pulled(
         folder=folder,
+        name=name,
         hosts=tuple(non_empty),
         files=len(tally.done),
         paths=tuple(sorted(tally.done)),

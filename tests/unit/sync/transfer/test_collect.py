@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -65,3 +65,15 @@ def test_the_room_for_equal_files_is_checked_before_any_comes(tmp_path: Path, mo
     with pytest.raises(SyncError, match=r"50 kB are to come to .*/here, where 40 kB are free"):
         collect([origin], lambda _: (tmp_path / "here", ""), Transfer("pulling", lambda _: None))
     assert host.calls == ["pull_list"]
+
+
+
+
+
+def test_of_a_single_file_its_name_is_told_and_not_its_folder_alone(tmp_path: Path) -> None:
+    host: Any = FakeHost(tmp_path)
+    write(host.workdir, **{"ckpt/last.pt": "x"})
+    write(tmp_path, **{"here/best.pt": "x"})
+    origin = Origin(host=host, workdir=str(host.workdir), path="ckpt/last.pt")
+    done = collect([origin], lambda _: (tmp_path / "here", "best.pt"), Transfer("pulling", lambda _: None))
+    assert (done.folder / done.name, done.same) == (tmp_path / "here/best.pt", 1)
