@@ -10,7 +10,7 @@ import click
 
 from clusterddp.cli.output import say
 from clusterddp.cli.session import open_cluster
-from clusterddp.errors import UsageError
+from clusterddp.errors import EXIT_FAILED, UsageError
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.runs.run_on_hosts import Wanted
 
@@ -55,7 +55,8 @@ def act(
         else:
             all_views = views if views or everything else cluster.list_runs()
             say(empty_message(views, all_views, everything=everything))
-    return 0
+        # without any host the project's own copies are listed
+        return 0 if cluster.connections.hosts else EXIT_FAILED
 
 
 def _compare(cluster: Cluster, a: str, b: str, *, as_json: bool) -> None:
