@@ -43,7 +43,8 @@ def _head(look: TopLook) -> Iterator[str]:
     name = f" ({look.name})" if look.name else ""
     age = f" for {human_duration(look.time - look.started)}" if look.started and look.late is not None else ""
     left = f"; {human_duration(look.time_left)} to its time limit" if look.time_left is not None else ""
-    yield f"run {look.run}{name}: {look.state}{age}, {counted(len(look.ranks), 'rank')}{left}"
+    ranks = f", {counted(len(look.ranks), 'rank')}" if look.ranks else ""  # none of a run that is over
+    yield f"run {look.run}{name}: {look.state}{age}{ranks}{left}"
 
 
 def _ranks(look: TopLook) -> Table:

@@ -30,13 +30,13 @@ _TOP, _BELOW, _LINE_END = "\x1b[H", "\x1b[J", "\x1b[K"
 
 
 def act(inventory: Path | None, limit: str | None, run: str | None, *, as_json: bool, openmetrics: Path | None) -> int:
-    """Show one look, or on a terminal one after the other until Ctrl-C; return the exit code."""
+    """Show one look, or on a terminal one after the other until the run ends or Ctrl-C; return the exit code."""
     if openmetrics and not openmetrics.parent.is_dir():
         remedy = "make it, or name another"
         raise UsageError(f"--openmetrics {openmetrics}: there is no folder {openmetrics.parent}", remedy=remedy)
     with open_cluster(inventory, limit) as cluster:
         top = cluster.top(run)
-        if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb" or (run and not top.live):
             _show(top.settled(), as_json=as_json, file=openmetrics)
             return 0
         with contextlib.suppress(KeyboardInterrupt):  # only the looking ends

@@ -91,7 +91,7 @@ def test_without_a_run_who_holds_which_gpu(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_run_that_is_over_and_ranks_that_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     over = look(state="failed", late=None, ranks=(), time_left=None, notices=("run 33n7fac6he is not live: x",))
     lines = shown(monkeypatch, over, 100)
-    assert lines[:2] == ["run 33n7fac6he (night): failed, 0 ranks", "run 33n7fac6he is not live: x"]
+    assert lines[:2] == ["run 33n7fac6he (night): failed", "run 33n7fac6he is not live: x"]
     late = LateRanks(UNDECIDED, reason="too few steps were seen yet")
     lines = shown(monkeypatch, look(late=late, ranks=(pace(0, why="it is stopped (SIGSTOP)", output_ms=None),)), 100)
     assert lines[1] == "who is late is undecided: too few steps were seen yet"
