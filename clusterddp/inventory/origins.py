@@ -68,6 +68,10 @@ def _host_of_line(line: str, number: int) -> dict[str, dict[str, Any]]:
         match = _SLOTS.fullmatch(item.strip())
         if match is None:
             raise InventoryError(f"line {number}: {line[:60]!r} names no host", remedy="write gpu01, or gpu01 slots=8")
+        if match["slots"] and not int(match["slots"]):
+            raise InventoryError(
+                f"line {number}: {match['host']} has 0 slots", remedy="write 1 or more, or leave the host out"
+            )
         variables = {"ansible_user": match["user"], "clusterddp_nproc": match["slots"] and int(match["slots"])}
         found[match["host"]] = {name: value for name, value in variables.items() if value is not None}
     return found

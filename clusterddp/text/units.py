@@ -40,7 +40,7 @@ def duration(value: Any, *, positive: bool = False) -> float:
     except UsageError:
         raise UsageError(f"{shown(value)} is no duration", remedy="write 90, 90s, 5m, 2h or 3d") from None
     if positive and not seconds:
-        raise UsageError(f"{shown(value)} is no time at all", remedy="leave it out for no limit")
+        raise UsageError(f"{shown(value)} is no time at all", remedy="write 5m, or leave it out")
     return seconds
 
 

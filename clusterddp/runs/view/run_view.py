@@ -292,7 +292,7 @@ class RunView:
             raise RunError(
                 f"rank {missing[0]} of run {self.run} was not found", remedy=f"{few(silent, 3)} did not answer"
             )
-        remedy = f"its ranks are 0-{max(held)}" if held else "no worker of it has started yet"
+        remedy = f"its last rank is {max(held)}" if held else "no worker of it has started yet"
         raise RunError(f"run {self.run} has no rank {missing[0]}", remedy=remedy)
 
     def _absent_hosts(self) -> list[str]:

@@ -65,7 +65,7 @@ def test_hosts_join_an_elastic_run_that_has_room(lab: Lab, tmp_path: Path) -> No
     assert {(host["name"], *host["ranks"]) for host in status["hosts"]} == {("gpu00", 0), ("gpu01", 1), ("gpu02", 2)}
     assert [line.text for line in said if line.host == "gpu02"] == ["rank 2 of 3"]
     assert [line.text for line in user.run("logs", "--rank", "2", done.run).workers] == ["rank 2 of 3"]
-    assert user.run("logs", "--rank", "3", done.run).notes[-1] == f"run {done.run} has no rank 3; its ranks are 0-2"
+    assert user.run("logs", "--rank", "3", done.run).notes[-1] == f"run {done.run} has no rank 3; its last rank is 2"
     again = user.run("run", "--join", done.run)
     assert again.code == 125
     assert "has ended" in again.notes[-1]

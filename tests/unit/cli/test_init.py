@@ -134,6 +134,10 @@ def test_nothing_is_overwritten_and_what_names_no_host_is_said(capsys: pytest.Ca
     Path("hosts").write_text("gpu01\ngpu02 gets eight\n")
     wrong = "hosts: line 2: 'gpu02 gets eight' names no host; write gpu01, or gpu01 slots=8"
     assert said(capsys, "init", "hosts") == (2, [wrong])
+    Path("hosts").write_text("gpu01 slots=4\ngpu02 slots=0\n")
+    none = "gpu02 has 0 slots; write 1 or more, or leave the host out"
+    assert said(capsys, "init", "hosts") == (2, [f"hosts: line 2: {none}"])
+    assert said(capsys, "init", "gpu01:4,gpu02:0") == (2, [f"line 1: {none}"])
     Path("hosts").write_bytes(b"\xff\xfe")
     assert said(capsys, "init", "hosts") == (2, ["hosts: is no text; give a host file"])
     Path("hosts").write_text("\n")

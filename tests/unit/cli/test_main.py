@@ -82,7 +82,7 @@ WRONG_RUN = [
     (["--max-restarts", "9" * 5000, "train.py"], "--max-restarts: '999", "is no number of at least 0"),
     (["--log-limit", "9" * 400, "train.py"], "--log-limit: '999", "is no size"),
     (["--time-limit", "5x", "train.py"], "--time-limit: '5x' is no duration", "5m"),
-    (["--time-limit", "0", "train.py"], "--time-limit: '0' is no time at all", "leave it out"),
+    (["--time-limit", "0", "train.py"], "--time-limit: '0' is no time at all", "write 5m, or leave it out"),
     (["--grace", "-1", "train.py"], "--grace: '-1' is no duration", "5m"),
     (["--max-restarts", "-1", "train.py"], "--max-restarts: '-1'", "at least 0"),
     (["--sync-limit", "lots", "train.py"], "--sync-limit: 'lots' is no size", "500MB"),

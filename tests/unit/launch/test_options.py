@@ -90,7 +90,7 @@ def test_a_value_is_read_as_on_the_command_line(name: str, given: Any, value: ob
     ("name", "given", "said"),
     [
         ("time_limit", "5x", "time_limit: '5x' is no duration; write 90, 90s, 5m, 2h or 3d"),
-        ("time_limit", 0, "time_limit: 0 is no time at all; leave it out for no limit"),
+        ("time_limit", 0, "time_limit: 0 is no time at all; write 5m, or leave it out"),
         ("time_limit", float("nan"), "time_limit: nan is no duration"),
         ("time_limit", True, "time_limit: True is no duration"),
         ("stall", "5s", "stall: '5s' is too short to tell a hang from a slow step; write 10s or more, or 0 for no"),

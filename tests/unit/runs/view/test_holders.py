@@ -23,8 +23,10 @@ def test_each_rank_has_its_host() -> None:
 
 
 def test_a_rank_that_no_worker_has_is_refused_with_those_that_are() -> None:
-    with pytest.raises(RunError, match="run r1 has no rank 4; its ranks are 0-3"):
+    with pytest.raises(RunError, match="run r1 has no rank 4; its last rank is 3"):
         view().holders((3, 5, 4))
+    with pytest.raises(RunError, match="run r1 has no rank 9; its last rank is 0"):
+        view(Told(0, workers=1, run="r1")).holders((9,))
     with pytest.raises(RunError, match="no worker of it has started yet"):
         view(Told(0, workers=0, run="r1")).holders((0,))
 
