@@ -108,8 +108,12 @@ def nothing_left(spool: Spool) -> bool:
 def remove_spool(state: str, spool: Spool) -> None:
     """Remove one spool, by way of the trash, so that none is ever seen half removed; then empty folders above."""
     trash = os.path.join(state, TRASH)
-    private_folder(trash)
-    trashed = os.path.join(trash, os.urandom(8).hex())
+    try:
+        trashed = os.path.join(private_folder(trash), os.urandom(8).hex())
+    except Refused:
+        if os.path.lexists(trash):
+            raise
+        trashed = trash  # no inode is free for a new folder: the spool itself becomes the trash
     try:
         os.rename(spool.folder, trashed)
     except FileNotFoundError:  # another connection has just removed it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -16,6 +17,7 @@ from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer
 from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.spool.layout import Spool, all_spools
+from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import Holdings
 from tests.unit.plan_made import PLAN, made_spool
@@ -70,6 +72,44 @@ def purge(state: Path, host: str, project: str = "p1") -> CleanAnswer:
 def age(folder: str | Path) -> None:
     """Make a folder two minutes older."""
     os.utime(folder, (time.time() - 120,) * 2)
+
+
+def no_room_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no folder of this name be made, as on a file system without a free inode."""
+    mkdir = os.mkdir
+
+    def full(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        if path.rpartition("/")[2] == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        mkdir(path, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", full)
+
+
+def test_old_runs_are_removed_where_no_inode_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in ("first", "second"):
+        ended(tmp_path, run, at=LONG_AGO)
+    no_room_for(retention.TRASH, monkeypatch)
+    removed = retention.prune(str(tmp_path), ["gpu00"])
+    assert (removed.spools, [*(tmp_path / "runs").iterdir()]) == (2, [])
+    assert not (tmp_path / retention.TRASH).exists()
+
+
+def test_runs_are_purged_where_no_inode_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = tmp_path / "runs" / "abcdefghij" / "1" / "0-gpu00"
+    (spool / "logs").mkdir(parents=True)
+    age(spool)
+    no_room_for(retention.TRASH, monkeypatch)
+    assert purge(tmp_path, "gpu00").spools == 1
+    assert not spool.exists()
+
+
+def test_a_trash_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    ended(tmp_path, "old", at=LONG_AGO)
+    (tmp_path / retention.TRASH).write_text("")
+    with pytest.raises(Refused, match=retention.TRASH):
+        retention.prune(str(tmp_path), ["gpu00"])
+    assert (tmp_path / "runs" / "old").exists()
 
 
 def test_a_run_that_is_being_started_is_not_purged(tmp_path: Path) -> None:
