@@ -77,13 +77,13 @@ def _stop_keeping(site: Site) -> None:
 
 def workdirs_beside(site: Site) -> list[WorkdirBeside]:
     """Return the folders beside the project's workdir on the hosts that answer."""
-    return named_workdirs.list_workdirs(_hosts_with_files(site), site.project, site.notify)
+    return named_workdirs.list_workdirs(_hosts_with_files(site), site.project, site.connections.report)
 
 
 def environments(site: Site, *, last_too: bool) -> list[EnvironmentFound]:
     """Return the environments installed from lock files on the hosts that answer; see ``Cluster.environments``."""
     return removal.list_environments(
-        _hosts_with_files(site), site.project.known_id, time.time_ns(), site.notify, last_too=last_too
+        _hosts_with_files(site), site.project.known_id, time.time_ns(), site.connections.report, last_too=last_too
     )
 
 

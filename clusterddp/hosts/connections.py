@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from clusterddp.hosts.via_job_step import Opener
     from clusterddp.inventory import HostEntry
 
+RETRY_INTERVAL = 5.0  # seconds after which a host that did not answer is dialled again
+
 
 class Connections:
     """Open hosts by name. Thread-safe. ``notify`` is called with notices of a line each."""
@@ -28,7 +31,9 @@ class Connections:
     def __init__(self, connector: Connector, notify: Callable[[str], None]) -> None:
         self._connector, self._notify = connector, notify
         self._hosts: dict[str, Host] = {}
-        self._reported_unwritable: frozenset[str] = frozenset()
+        # of hosts that were never open and did not answer, by name: until when they are not dialled again, and why
+        self._unanswered: dict[str, tuple[float, str, str]] = {}
+        self._reported: set[str] = set()  # the lines of ``report``
         self._lock = threading.Lock()
         self.inquiry = Inquiry(lambda name: self._hosts.get(_key(name)))
 
@@ -44,15 +49,16 @@ class Connections:
     def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
         """The connection to a host, opened if it is not open or was lost; an unwritable state folder is reported once.
 
-        ``by`` opens it instead of the connector; ``way`` names that, if a host is reached in several ways. ``writes``:
-        the host's state folder has to be writable. Raises ``HostError`` if there is no connection, the helper did not
-        start, or nothing can be written where it must be; only ``UnreachableError`` or ``HostKeyError`` if a lost
-        connection of the connector cannot be opened anew.
+        A host that did not answer is dialled again only after ``RETRY_INTERVAL``: a command asks its hosts several
+        times, and each dial may take the whole timeout. ``by`` opens it instead of the connector; ``way`` names that,
+        if a host is reached in several ways. ``writes``: the host's state folder has to be writable. Raises
+        ``HostError`` if there is no connection, the helper did not start, or nothing can be written where it must be;
+        only ``UnreachableError`` or ``HostKeyError`` if a lost connection of the connector cannot be opened anew.
         """
         key = _key(entry.name, way)
         host = self._hosts.get(key)
         if host is None or host.lost:
-            host = self._reopen(entry) if host and not by else Host.open(entry, by or self._connector)
+            host = Host.open(entry, by) if by else self._reopen(entry) if host else self._open_first(entry)
             if noise := host.noise.strip():
                 self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
             with self._lock:
@@ -60,12 +66,28 @@ class Connections:
         if (refusal := host.unwritable) is not None:
             if writes:
                 raise refusal
-            with self._lock:
-                reported = key in self._reported_unwritable
-                self._reported_unwritable |= {key}
-            if not reported:
-                self._notify(str(refusal))
+            self.report(str(refusal))
         return host
+
+    def report(self, line: str) -> None:
+        """Report an error of a host, once however often it is met."""
+        with self._lock:
+            is_new = line not in self._reported
+            self._reported.add(line)
+        if is_new:
+            self._notify(line)
+
+    def _open_first(self, entry: HostEntry) -> Host:
+        """Open a host that was never open; one that did not answer a moment ago is not dialled again."""
+        retry_at, message, remedy = self._unanswered.get(entry.name, (0.0, "", ""))
+        if time.monotonic() < retry_at:
+            raise UnreachableError(entry.name, message, remedy=remedy)
+        try:
+            return Host.open(entry, self._connector)
+        except UnreachableError as error:
+            message = error.message.removeprefix(f"{entry.name}: ")
+            self._unanswered[entry.name] = (time.monotonic() + RETRY_INTERVAL, message, error.remedy)
+            raise
 
     def _reopen(self, entry: HostEntry) -> Host:
         """Open a lost connection anew, in the middle of work: without a prompt.

@@ -106,7 +106,7 @@ def gather(
         values(outcomes)  # raises their errors
     silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
     for error in () if quiet else silent.values():
-        site.notify(error)
+        site.connections.report(error)
     return [node for outcome in outcomes for node in outcome.value or ()], list(silent)
 
 

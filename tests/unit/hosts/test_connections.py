@@ -1,4 +1,4 @@
-"""The connections of a command are ended while others are still opened."""
+"""The connections of a command: who is dialled again, what is told once, and how they end."""
 
 from __future__ import annotations
 
@@ -87,3 +87,27 @@ def test_another_host_key_is_no_loss_and_another_way_may_ask(monkeypatch: pytest
     with pytest.raises(AuthenticationError):
         doors.connections.open(GPU00, by, way="7")
     assert doors.asked == [True, False, True, True]
+
+
+def test_a_host_that_did_not_answer_is_dialled_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The looks of one command follow each other at once, and each dial would take the whole timeout."""
+    silent = UnreachableError("gpu00", "no answer from 10.0.0.1:22 within 10 s", remedy="start it")
+    doors, now = Doors(monkeypatch, silent, None), 100.0
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: now))
+    for _ in range(3):
+        with pytest.raises(UnreachableError) as caught:
+            doors.connections.open(GPU00)
+        assert (caught.value.message, caught.value.remedy) == (silent.message, "start it")
+        caught.value.remedy = "go on without it"  # as a command adds for its user
+    assert doors.asked == [True]
+    now += connections.RETRY_INTERVAL
+    doors.connections.open(GPU00)
+    assert doors.asked == [True, True]
+
+
+def test_an_error_that_is_met_again_is_told_once() -> None:
+    told: list[str] = []
+    opened = Connections(SimpleNamespace(), told.append)  # type: ignore[arg-type]
+    for line in ("gpu00: no answer", "gpu01: no answer", "gpu00: no answer"):
+        opened.report(line)
+    assert told == ["gpu00: no answer", "gpu01: no answer"]

@@ -22,7 +22,10 @@ def run_of(told: list[Told], *answers: Outcome[Any], monkeypatch: pytest.MonkeyP
     record = told[0].node.record._replace(project=project.known_id)
     entries = tuple(HostEntry(name=one.host, address=one.host) for one in told)
     site: Any = SimpleNamespace(
-        inventory=SimpleNamespace(run_hosts=entries), project=project, describe=lambda *_: list(answers), notify=print
+        inventory=SimpleNamespace(run_hosts=entries),
+        project=project,
+        describe=lambda *_: list(answers),
+        connections=SimpleNamespace(report=print),
     )
     return RunOnHosts(
         cluster=site, id=told[0].node.run, attempt=1, spools=dict.fromkeys(record.hosts, ""), record=record
