@@ -48,7 +48,8 @@ def act(
         say(line)
     count = f"{counted(pulled.files, 'file')}, {human_size(pulled.bytes)}"
     same = f"; {pulled.same} here already" if pulled.same else ""
-    put(f"{pulled.folder / pulled.name}: {count} from {folded_names(pulled.hosts)}{same}")
+    sources = f" from {folded_names(pulled.hosts)}" if pulled.hosts else ""
+    put(f"{pulled.folder / pulled.name}: {count}{sources}{same}")
     return 0 if pulled.whole else 1
 
 
@@ -66,7 +67,7 @@ def _ignore_advice(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _notices(pulled: Pulled) -> Iterator[str]:
-    """Return a line for each error, and for files that were left out, differ, stay or changed."""
+    """Return a line for each error, and for files that were left out, differ, stay, changed or are gone."""
     for error in pulled.errors:
         yield str(error)
     reasons: dict[str, list[str]] = {}
@@ -82,6 +83,8 @@ def _notices(pulled: Pulled) -> Iterator[str]:
         yield f"here is something else by that name, which stays: {_few(pulled.kept)}; --overwrite replaces it"
     if pulled.changing:
         yield f"changed each time it was read: {_few(pulled.changing)}; pull again"
+    if pulled.gone:
+        yield f"removed on its host while it was read: {_few(pulled.gone)}"
 
 
 def _few(paths: Iterable[str]) -> str:

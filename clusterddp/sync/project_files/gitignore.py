@@ -29,7 +29,7 @@ _MAX_GITIGNORE = 1 << 20  # bytes
 def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
     """Yield the paths of all files not ignored; skip folders named in ``excluded``.
 
-    The parts of unfinished transfers are skipped, too; of a virtual environment comes only the file that tells it is one.
+    Parts of unfinished transfers are skipped, too; of a virtual environment comes only the file that tells it is one.
     """
     pending: list[tuple[bytes, Rules]] = [(b"", ())]
     while pending:

@@ -46,7 +46,7 @@ class Pulled:
 
     folder: Path
     name: str = ""  # of a single file, in ``folder``; empty for a folder's
-    hosts: tuple[str, ...] = ()  # the hosts that had any
+    hosts: tuple[str, ...] = ()  # the hosts that have any of what is here now
     files: int = 0  # the number of files fetched
     paths: tuple[str, ...] = ()  # their paths, below ``folder``
     bytes: int = 0  # fetched, of file contents
@@ -55,6 +55,7 @@ class Pulled:
     # paths that differ between hosts, so that each host's file lies in a folder of the host's name
     differing: tuple[str, ...] = ()
     changing: tuple[str, ...] = ()  # paths that changed each time they were read
+    gone: tuple[str, ...] = ()  # paths that were removed while they were read
     skipped: tuple[tuple[str, str, str], ...] = ()  # host, path and reason of each file left out
     others: tuple[str, ...] = ()  # runs that wrote in the same folder
     errors: tuple[ClusterddpError, ...] = ()  # of hosts that failed
@@ -62,7 +63,7 @@ class Pulled:
     @property
     def whole(self) -> bool:
         """Whether everything the hosts have is here at its own path."""
-        return not (self.kept or self.differing or self.changing or self.errors)
+        return not (self.kept or self.differing or self.changing or self.gone or self.errors)
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class _Tally:
     kept: set[str] = field(default_factory=set)
     differing: set[str] = field(default_factory=set)
     changing: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
     bytes: int = 0
     errors: dict[str, ClusterddpError] = field(default_factory=dict)
 
@@ -109,11 +111,15 @@ def collect(
     if len(kinds) > 1:
         raise SyncError(f"{origins[0].path} is a file on one host and a folder on another", remedy="--host chooses")
     folder, name = choose_target(kinds.pop())
+    latest: dict[str, Listing] = {}  # by host; where a host is lost, its last one
     with LocalFolder(folder) as local:
         for number in range(_TRIES):
             if number:
                 found = _list_all([origin for origin in waiting if origin.name not in tally.errors], tally)
-            named, disputed = _deduplicate({host: _rename_single_file(item, name) for host, item in found.items()})
+            renamed = {host: _rename_single_file(item, name) for host, item in found.items()}
+            latest |= renamed
+            tally.gone |= tally.changing - _possible_targets(latest)
+            named, disputed = _deduplicate(renamed)
             _fetch_missing(local, waiting, found, _plan_paths(named, tally), tally, transfer, overwrite=overwrite)
             tally.changing |= disputed
             if not tally.changing:
@@ -121,7 +127,7 @@ def collect(
     return Pulled(
         folder=folder,
         name=name,
-        hosts=tuple(non_empty),
+        hosts=tuple(host for host, item in non_empty.items() if _has_any(host, _rename_single_file(item, name), tally)),
         files=len(tally.done),
         paths=tuple(sorted(tally.done)),
         bytes=tally.bytes,
@@ -129,6 +135,7 @@ def collect(
         kept=tuple(sorted(tally.kept)),
         differing=tuple(sorted(tally.differing)),
         changing=tuple(sorted(tally.changing)),
+        gone=tuple(sorted(tally.gone - tally.settled - tally.changing)),
         skipped=tuple((host, *item) for host, listing in non_empty.items() for item in listing.skipped),
         others=tuple(sorted({run for listing in non_empty.values() for run in listing.others})),
         errors=tuple(tally.errors.values()),
@@ -175,8 +182,8 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
     for host, listing in found.items():
         for entry in listing.entries:
             versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
-    separate = _separate_paths(versions)
-    tally.differing |= separate
+    tally.differing |= _separate_paths(versions)
+    separate = tally.differing & versions.keys()  # also where only one host still has it
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
     for path, by_entry in versions.items():
         for entry, hosts in by_entry.items():
@@ -200,6 +207,19 @@ def _separate_paths(versions: Mapping[str, Mapping[Entry, Sequence[str]]]) -> se
         named = {_folder_of(host) for by_entry in versions.values() for hosts in by_entry.values() for host in hosts}
         separate.update(path for path in common if path.partition("/")[0] in named)
     return separate
+
+
+def _possible_targets(found: Mapping[str, Listing]) -> set[str]:
+    """Return every local path that a listed file may get."""
+    listed = [(host, entry.path) for host, listing in found.items() for entry in listing.entries]
+    return {target for host, path in listed for target in (path, f"{_folder_of(host)}/{path}")}
+
+
+def _has_any(host: str, listing: Listing, tally: _Tally) -> bool:
+    """Whether any of the host's files is here now, or it had none."""
+    paths = [entry.path for entry in listing.entries]
+    targets = {f"{_folder_of(host)}/{path}" if path in tally.differing else path for path in paths}
+    return not targets or not targets.isdisjoint(tally.settled)
 
 
 def _folder_of(host: str) -> str:

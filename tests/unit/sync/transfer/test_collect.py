@@ -1,22 +1,31 @@
-"""Whose word counts where hosts say that they share a folder, and the room for what comes."""
+"""Whose word counts where hosts say that they share a folder, what is said of files that change or go, the room."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import SyncError
-from clusterddp.remote.shared.wire.chunks import digest_of
+from clusterddp.cli.actions.pull_action import _notices
+from clusterddp.errors import SyncError, UnreachableError
+from clusterddp.remote.shared.wire.chunks import Chunk, digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
-from clusterddp.sync.transfer import local_files
-from clusterddp.sync.transfer.collect import Origin, _deduplicate, _plan_paths, _Tally, collect
+from clusterddp.sync.transfer import collect, local_files
+from clusterddp.sync.transfer.collect import Origin, _deduplicate, _plan_paths, _Tally
 from clusterddp.sync.transfer.fetch import Listing
 from clusterddp.sync.transfer.progress_rate import Transfer
 from tests.unit.sync_help import FakeHost, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from clusterddp.sync.transfer.collect import Pulled
+    from clusterddp.sync.transfer.fetch import ChunkLocation
+
+Files = dict[str, str]
 
 
 def listing(shared: str | None, **files: str) -> Listing:
@@ -63,11 +72,8 @@ def test_the_room_for_equal_files_is_checked_before_any_comes(tmp_path: Path, mo
     monkeypatch.setattr(local_files, "free_bytes", lambda _: 40_000)
     origin = Origin(host=host, workdir=str(host.workdir), path="out")  # type: ignore[arg-type]
     with pytest.raises(SyncError, match=r"50 kB are to come to .*/here, where 40 kB are free"):
-        collect([origin], lambda _: (tmp_path / "here", ""), Transfer("pulling", lambda _: None))
+        collect.collect([origin], lambda _: (tmp_path / "here", ""), Transfer("pulling", lambda _: None))
     assert host.calls == ["pull_list"]
-
-
-
 
 
 def test_of_a_single_file_its_name_is_told_and_not_its_folder_alone(tmp_path: Path) -> None:
@@ -75,5 +81,78 @@ def test_of_a_single_file_its_name_is_told_and_not_its_folder_alone(tmp_path: Pa
     write(host.workdir, **{"ckpt/last.pt": "x"})
     write(tmp_path, **{"here/best.pt": "x"})
     origin = Origin(host=host, workdir=str(host.workdir), path="ckpt/last.pt")
-    done = collect([origin], lambda _: (tmp_path / "here", "best.pt"), Transfer("pulling", lambda _: None))
+    done = collect.collect([origin], lambda _: (tmp_path / "here", "best.pt"), Transfer("pulling", lambda _: None))
     assert (done.folder / done.name, done.same) == (tmp_path / "here/best.pt", 1)
+
+
+class Hosts:
+    """Hosts with files; ``happens`` is called before a host's chunks are read, and may change or lose them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Hosts, str], None], **files: Files) -> None:
+        self.files, self.happens = files, happens
+        monkeypatch.setattr(collect, "list_host", self._list)
+        monkeypatch.setattr(collect, "fetch_chunks", self._fetch)
+
+    def _list(self, host: Any, *_: str) -> Listing:
+        return with_chunks(listing(None, **self.files[host.name]))
+
+    def _fetch(self, host: Any, _root: str, wanted: Sequence[ChunkLocation], _count: object) -> Iterator[Any]:
+        self.happens(self, host.name)
+        have = {digest_of(text.encode()): text.encode() for text in self.files[host.name].values()}
+        digests = [location.chunk.digest for location in wanted]
+        yield from [(digest, have[digest]) for digest in digests if digest in have]
+
+    def pull(self, folder: Path) -> Pulled:
+        origins = [Origin(host=SimpleNamespace(name=name), workdir="/w", path="x") for name in self.files]  # type: ignore[arg-type]
+        return collect.collect(origins, lambda _folder: (folder, ""), Transfer("pull", print))
+
+
+def with_chunks(found: Listing) -> Listing:
+    return replace(found, chunks={entry.content: [Chunk(entry.content, entry.size)] for entry in found.entries})
+
+
+def below(folder: Path) -> dict[str, str]:
+    paths = [path for path in folder.rglob("*") if path.is_file() and ".clusterddp-parts" not in path.parts]
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def remove(hosts: Hosts, host: str) -> None:
+        if host == "gpu01":
+            hosts.files[host].clear()
+
+    hosts = Hosts(monkeypatch, remove, gpu00={"ck": "0"}, gpu01={"ck": "1"}, gpu02={"ck": "2"})
+    pulled = hosts.pull(tmp_path)
+    assert below(tmp_path) == {"gpu00/ck": "0", "gpu02/ck": "2"}
+    assert (pulled.gone, pulled.changing, pulled.hosts) == (("gpu01/ck",), (), ("gpu00", "gpu02"))
+    assert not replace(pulled, differing=()).whole
+    assert "removed on its host while it was read: gpu01/ck" in _notices(pulled)
+
+
+def test_a_removed_file_that_another_host_has_comes_from_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def remove(hosts: Hosts, host: str) -> None:
+        if host == "gpu00":
+            hosts.files[host].clear()
+
+    pulled = Hosts(monkeypatch, remove, gpu00={"ck": "0"}, gpu01={"ck": "0"}).pull(tmp_path)
+    assert (below(tmp_path), pulled.gone, pulled.whole) == ({"ck": "0"}, (), True)
+
+
+def test_a_lost_host_is_no_source_and_what_it_had_is_not_taken_for_removed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def lose(_hosts: Hosts, host: str) -> None:
+        if host == "gpu01":
+            raise UnreachableError(host, "the connection was lost")
+
+    pulled = Hosts(monkeypatch, lose, gpu00={"ck": "0"}, gpu01={"ck": "1"}).pull(tmp_path)
+    assert below(tmp_path) == {"gpu00/ck": "0"}  # once, and not as if all hosts had it
+    assert (pulled.gone, pulled.hosts) == ((), ("gpu00",))
+    assert [str(error) for error in pulled.errors] == ["gpu01: the connection was lost"]
+
+
+def test_a_file_that_changes_once_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pulled = Hosts(monkeypatch, lambda hosts, host: hosts.files[host].update(ck="new"), gpu00={"ck": "old"}).pull(
+        tmp_path
+    )
+    assert (below(tmp_path), pulled.gone, pulled.changing, pulled.whole) == ({"ck": "new"}, (), (), True)
