@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli import interrupts
 from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.bundle_lines import write_after_failure
-from clusterddp.cli.output import report_proofs, report_unasked, say, say_event, say_last, writer
+from clusterddp.cli.output import report_proofs, report_unasked, say, say_event, say_last, write_file, writer
 from clusterddp.cli.run_end import print_own_end
 from clusterddp.cli.run_lines import fold_if_many_ranks, selection_for
 from clusterddp.errors import ClusterddpError, RunError
@@ -110,7 +110,7 @@ def _why_unwritable(error: OSError) -> str:
 def _write_result(result: Path, run: Run) -> None:
     """Write the final status; if that fails, the exit code remains the run's own."""
     try:
-        result.write_text(json.dumps(run.status(SILENCE_LIMIT), indent=1) + "\n", encoding="utf-8")
+        write_file(result, json.dumps(run.status(SILENCE_LIMIT), indent=1) + "\n")
     except (OSError, ClusterddpError) as error:
         why = error.message if isinstance(error, ClusterddpError) else error.strerror
         say(f"--result {result}: cannot be written ({why}); `clusterddp status {run.id} --json` tells it")

@@ -18,6 +18,7 @@ from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from clusterddp.api.cluster import Cluster
     from clusterddp.logs.merge import Event
@@ -47,6 +48,20 @@ def _replacement(error: UnicodeError) -> tuple[str, int]:
         raise error
     letters = error.object[error.start : error.end]
     return "".join(_ASCII.get(letter) or letter.encode("unicode_escape").decode() for letter in letters), error.end
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that the user named; if that fails, a file that was not there before is removed again.
+
+    What is there is not replaced by a rename: it may be a link, a pipe or a device. Raises OSError.
+    """
+    is_new = not os.path.lexists(path)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        if is_new:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def say_warm_servers(cluster: Cluster) -> None:

@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from clusterddp.cli.output import say
+from clusterddp.cli.output import say, write_file
 from clusterddp.errors import ClusterddpError
 from clusterddp.runs.timeline import SPAN_LOGGER, THIS_MACHINE, TimedSpan, as_page, as_text, start_spans
 
@@ -93,6 +93,6 @@ def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
         say(f"--timeline: without what the hosts did themselves: {error}")
     title = f"run {run.id}: where its start took its time"
     try:
-        path.write_text(as_page(spans, title) if path.suffix == ".html" else as_text(spans), encoding="utf-8")
+        write_file(path, as_page(spans, title) if path.suffix == ".html" else as_text(spans))
     except OSError as error:
         say(f"--timeline {path}: cannot be written ({error.strerror})")

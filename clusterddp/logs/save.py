@@ -87,7 +87,18 @@ class Saver:
             raise RunError(f"{self.folder} holds output of a run that it does not name", remedy="name another folder")
         if record:
             raise RunError(f"{self.folder / _OWNER_FILE} is not of a saved run", remedy="name another folder")
-        self._write(_OWNER_FILE, json.dumps({"run": run}).encode() + b"\n", 0)
+        try:
+            self._write(_OWNER_FILE, json.dumps({"run": run}).encode() + b"\n", 0)
+        except RunError:
+            self._remove_empty_record()
+            raise
+
+    def _remove_empty_record(self) -> None:
+        """Remove a ``run.json`` that was created, but could not be written."""
+        with contextlib.suppress(OSError):
+            info = os.stat(_OWNER_FILE, dir_fd=self._root, follow_symlinks=False)
+            if stat.S_ISREG(info.st_mode) and not info.st_size:
+                os.unlink(_OWNER_FILE, dir_fd=self._root)
 
     def _read_record(self) -> bytes:
         """Return what ``run.json`` holds; nothing if it is no file that can be read."""

@@ -13,7 +13,7 @@ from clusterddp.checks.engine import select
 from clusterddp.cli import option_checks
 from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs, print_summary
 from clusterddp.cli.fix import fix_by_playbooks
-from clusterddp.cli.output import put, say
+from clusterddp.cli.output import put, say, write_file
 from clusterddp.cli.progress import Progress
 from clusterddp.doctor.bundle.read_bundle import is_bundle, read_bundle
 from clusterddp.doctor.explain import explain
@@ -94,7 +94,7 @@ def _refuse_contradictions(*, fix: bool, yes: bool, as_json: bool, arguments: tu
 def _write_page(diagnosis: Diagnosis, path: Path) -> None:
     when = datetime.now(tz=timezone.utc).astimezone().isoformat(sep=" ", timespec="minutes")
     try:
-        path.write_text(doctor_page(diagnosis, f"clusterddp {__version__}, {when}"), encoding="utf-8")
+        write_file(path, doctor_page(diagnosis, f"clusterddp {__version__}, {when}"))
     except OSError as error:
         raise UsageError(f"--html {path}: {error.strerror}", remedy="name a file that can be written") from error
     say(f"wrote {path}")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from clusterddp.cli.option_checks import check_writable
-from clusterddp.cli.output import say
+from clusterddp.cli.output import say, write_file
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory.load import YAML_SUFFIXES
 from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
@@ -34,7 +34,7 @@ def act(origin: str | None, output: str) -> int:
     if output == "-":
         sys.stdout.write(text)
         return 0
-    path.write_text(text, encoding="utf-8")
+    write_file(path, text)
     say(f"wrote {output} from {where}; look at it, then `clusterddp up {shlex.quote(output)}`")
     return 0
 

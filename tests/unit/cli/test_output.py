@@ -1,9 +1,11 @@
-"""Streams that cannot encode every sign of ours."""
+"""Streams that cannot encode every sign of ours, and files that cannot be written."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import resource
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -13,11 +15,14 @@ import pytest
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli.doctor_tables import print_doctor
-from clusterddp.cli.output import replace_unencodable, say
+from clusterddp.cli.output import replace_unencodable, say, write_file
 from clusterddp.cli.run_lines import fold_if_many_ranks
 from clusterddp.logs.render import TextRenderer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from clusterddp.logs.fold import Fold
 
 
@@ -76,3 +81,31 @@ def test_a_command_ends_well_whatever_the_streams_encoding(encoding: str) -> Non
     done = subprocess.run(argv, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode(encoding)
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow over 100 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_new_file_is_not_left_where_it_cannot_be_written_whole(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(OSError, match="too large"):
+        write_file(tmp_path / "new", "x" * 200)
+    assert not [*tmp_path.iterdir()]
+    write_file(tmp_path / "new", "x" * 200)
+    assert (tmp_path / "new").read_text() == "x" * 200
+
+
+def test_what_was_there_stays_where_it_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        with full_disk(), pytest.raises(OSError, match="too large"):
+            write_file(tmp_path / name, "x" * 200)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}

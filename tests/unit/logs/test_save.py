@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import RunError, UsageError
+from clusterddp.logs import save as logs_save
 from clusterddp.logs.checked_frames import FilePart, Lines, LogHeader
 from clusterddp.logs.merge import FrameArrived
 from clusterddp.logs.render import JsonRenderer
@@ -134,6 +136,20 @@ class TestSave:
                 save(tmp_path, hello("h"), said("h", b"x" * 200))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    def test_no_empty_record_is_left_where_it_cannot_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(logs_save, "write_at", full)
+            with pytest.raises(RunError, match=r"run.json: cannot be written \(No space"):
+                Saver(tmp_path, "r1")
+        assert not [*tmp_path.iterdir()]
+        save(tmp_path, hello("h"), said("h", b"x"))
+        assert (tmp_path / "run.json").read_text() == '{"run": "r1"}\n'
 
     def test_a_spool_is_saved_byte_for_byte(self, tmp_path: Path) -> None:
         writer = Writer(tmp_path / "host")
