@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.remote.fork_server import environ_writes
 from clusterddp.remote.fork_server.environ_writes import UnknownError, mattering_write, variables_set
+from tests.unit.user_rights import another_user, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,20 +126,15 @@ def test_folders_of_data_are_no_limit_and_those_behind_links_are_passed_by(tmp_p
     assert list(environ_writes.project_files([str(project)])) == [f"{project}/src/settings.py"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes the rights of another user")
+@needs_root
 def test_what_cannot_be_read_behind_a_link_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "lib" / "pkg").mkdir(parents=True)
     (tmp_path / "lib" / "pkg" / "__init__.py").touch()
     (tmp_path / "lib" / "lost+found").mkdir(mode=0o700)
     (tmp_path / "project" / "lib").symlink_to("../lib")
-    for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
-    os.seteuid(65534)
-    try:
+    with another_user(tmp_path):
         found = list(environ_writes.project_files([f"{tmp_path}/project"]))
-    finally:
-        os.seteuid(0)
     assert found == [f"{tmp_path}/project/lib/pkg/__init__.py"]
 
 

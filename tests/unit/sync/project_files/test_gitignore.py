@@ -11,6 +11,7 @@ import pytest
 from clusterddp.errors import SyncError
 from clusterddp.sync.project_files.gitignore import walk
 from tests.unit.sync_help import tree_of, write
+from tests.unit.user_rights import another_user, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,18 +79,15 @@ def test_a_gitignore_that_is_a_folder_says_nothing_and_one_that_cannot_be_read_i
         list(walk(bytes(tmp_path), ()))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes the rights of another user")
+@needs_root
 def test_a_folder_that_may_not_be_searched_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, **{"sub/.gitignore": "", "sub/x": ""})
-    for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
     (tmp_path / "sub").chmod(0o744)
-    os.seteuid(65534)
-    try:
-        with pytest.raises(SyncError, match=r"^sub/\.gitignore: cannot be read \(Permission denied\)"):
-            list(walk(bytes(tmp_path), ()))
-    finally:
-        os.seteuid(0)
+    with (
+        another_user(tmp_path),
+        pytest.raises(SyncError, match=r"^sub/\.gitignore: cannot be read \(Permission denied\)"),
+    ):
+        list(walk(bytes(tmp_path), ()))
 
 
 def _pipe(path: Path) -> None:
