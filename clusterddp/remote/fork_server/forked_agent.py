@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from typing import Callable, List, NoReturn
+from typing import Any, Callable, Dict, List, NoReturn
 
 from ..shared.processes.exit_codes import EXIT_CANNOT_START
 from ..shared.run.fork_requests import BeginOrder
@@ -71,9 +71,22 @@ def _prepare_agent(sockets: List[int]) -> Main:
         if sockets:
             os.environ[PARTICIPANTS] = str(sockets[0])
         sys.argv[0] = str(torchrun.__file__)
+        spare_module_search()
         return torchrun.main()
 
     return main
+
+
+def spare_module_search() -> None:
+    """Tell ``inspect`` which module each frame below is of, as their files are of none in ``sys.modules``.
+
+    Otherwise ``inspect.stack()``, which torch's c10d rendezvous calls all the time, searches all modules for each.
+    """
+    known: Dict[str, str] = importlib.import_module("inspect").modulesbyfile
+    frame: Any = sys._getframe()  # noqa: SLF001 - the documented way to the callers
+    while frame:
+        known.setdefault(frame.f_code.co_filename, str(frame.f_globals.get("__name__")))
+        frame = frame.f_back
 
 
 def _prepare_store(sockets: List[int]) -> Main:

@@ -85,3 +85,12 @@ def test_agent_and_workers_of_a_host_that_joins_are_forked_and_so_is_the_round_t
         assert done.code == 0, done.err
         seen = [forked(host, done.run) for host in lab.hosts]
     assert seen == [{"agent_started": [True], "worker_started": [True] * starts} for starts in (2, 1)]
+
+
+def test_torchs_own_rendezvous_brings_forked_agents_together(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab, user = ready(make_lab, tmp_path, 2)
+    done = user.run("run", "--rdzv-backend", "c10d", "train.py")
+    assert done.code == 0, done.err
+    assert sorted(said.text for said in done.workers) == ["attempt 1 world 2 True"] * 2
+    for host in lab.hosts:
+        assert forked(host, done.run) == {"agent_started": [True], "worker_started": [True]}
