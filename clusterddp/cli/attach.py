@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, NoReturn
 from clusterddp.cli import interrupts
 from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.bundle_lines import write_after_failure
-from clusterddp.cli.output import report_proofs, report_unasked, say, say_event, say_last, write_file, writer
+from clusterddp.cli.output import (
+    STDOUT,
+    can_write_now,
+    discard,
+    report_proofs,
+    report_unasked,
+    say,
+    say_event,
+    say_last,
+    write_file,
+    writer,
+)
 from clusterddp.cli.run_end import print_own_end
 from clusterddp.cli.run_lines import fold_if_many_ranks, selection_for
 from clusterddp.errors import ClusterddpError, RunError
@@ -35,6 +46,8 @@ if TYPE_CHECKING:
     from clusterddp.cli.notify import Notifier
     from clusterddp.cli.progress import Progress
     from clusterddp.cli.run_lines import Display
+    from clusterddp.logs.render import Renderer
+    from clusterddp.runs.proof import Proof
     from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.verdict_lines import Verdict
@@ -62,6 +75,7 @@ def attach(
 ) -> int:
     """Follow the run to its end; return its exit code (docs/run.md)."""
     started = time.monotonic()
+    lines = _RunLines(progress, display, notifier)
     try:
         signal.signal(signal.SIGQUIT, _raise_detached)
         run = run.begun(progress.show)
@@ -69,7 +83,7 @@ def attach(
         _announce_run(cluster, run, display.ranks)
         progress.watch(run)
         with lease_renewal(run), join_late_hosts(run, cluster.join, say):
-            verdict = _follow(run, progress, display, notifier)
+            verdict = lines.follow(run)
         seconds = time.monotonic() - started
         if bundle and verdict:
             write_after_failure(run, verdict)
@@ -88,7 +102,7 @@ def attach(
         raise
     except KeyboardInterrupt as interrupt:
         progress.end()
-        code = _stop_run(run, grace, interrupt)
+        code = _stop_run(run, grace, interrupt, lines)
     except Exception as error:
         progress.end()
         if not isinstance(error, ClusterddpError):  # a bug of ours is no fault of the run
@@ -128,25 +142,47 @@ def _announce_run(cluster: Cluster, run: Run, shown: tuple[int, ...] | None) -> 
         say(f"--show {shown[0]}: there is no such rank, so nothing is shown")
 
 
-def _follow(run: Run, progress: Progress, display: Display, notifier: Notifier) -> Verdict | None:
-    """Show the run's lines until it ends, and return its verdict; None if the run goes on."""
-    renderer = renderer_for(sys.stdout.buffer, whole=display.whole)
-    fold_if_many_ranks(renderer, run, display.ranks, display.fold)
-    follower: Follower | None = None
+class _RunLines:
+    """Shows a run's lines on this terminal, and tells ``notifier`` its events."""
 
-    def report_event(event: str, line: str) -> None:
+    def __init__(self, progress: Progress, display: Display, notifier: Notifier) -> None:
+        self.progress, self.display, self.notifier = progress, display, notifier
+        self._renderer: Renderer | None = None
+        self._follower: Follower | None = None
+
+    def follow(self, run: Run) -> Verdict | None:
+        """Show the run's lines until it ends, and return its verdict; None if the run goes on."""
+        display = self.display
+        renderer = self._renderer = renderer_for(sys.stdout.buffer, whole=display.whole)
+        fold_if_many_ranks(renderer, run, display.ranks, display.fold)
+        with (
+            writer(renderer, self.progress.end) as write,
+            RunWatch(run, self._report_event, silence=display.silence) as watch,
+        ):
+            selection = selection_for(renderer, display)
+            follower = self._follower = Follower(run, selection, self._report_event, renderer.wait, watch)
+            verdict = follower.follow(write)
+            self.notifier.record = follower.run.record
+            return verdict
+
+    def show_rest(self, proofs: list[Proof]) -> None:
+        """Show what was printed while the run was stopped, on hosts that answered; not where nobody reads it."""
+        answered = {proof.host for proof in proofs if not proof.error}
+        if not self._renderer or not self._follower or not can_write_now(sys.stdout.buffer):
+            return
+        try:
+            with writer(self._renderer) as write:
+                for events in self._follower.rest(answered):
+                    write(events)
+        except OSError:  # Ctrl-C has ended the output's reader too
+            discard(STDOUT)
+
+    def _report_event(self, event: str, line: str) -> None:
         say_event(event, line)
-        if follower:
-            notifier.record = follower.run.record
+        if self._follower:
+            self.notifier.record = self._follower.run.record
         if event != "missing":  # lines that could not be fetched concern this terminal alone
-            notifier.tell(event, line)
-
-    with writer(renderer, progress.end) as write, RunWatch(run, report_event, silence=display.silence) as watch:
-        selection = selection_for(renderer, display)
-        follower = Follower(run, selection, report_event, renderer.wait, watch)
-        verdict = follower.follow(write)
-        notifier.record = follower.run.record
-        return verdict
+            self.notifier.tell(event, line)
 
 
 def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: KeyboardInterrupt) -> int:
@@ -160,19 +196,26 @@ def stop_launched(cluster: Cluster, run: RunOnHosts, grace: float, interrupt: Ke
     return max([_stop_run(one, grace, interrupt) for one in started])
 
 
-def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt) -> int:
-    """Stop the run everywhere after Ctrl-C, report the proof and how it ended; a second Ctrl-C exits at once."""
+def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt, lines: _RunLines | None = None) -> int:
+    """Stop the run everywhere after Ctrl-C, report the proof and how it ended; a second Ctrl-C exits at once.
+
+    ``lines`` are those shown until then; None: nothing was shown.
+    """
     code = interrupts.exit_code(interrupt)
     treat_signals_as_ctrl_c()  # also SIGQUIT: from a run that is being stopped nobody detaches
     try:
-        say(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
+        say_last(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         proofs = run.stop(grace=grace, reason=interrupt_reason(interrupt))
+        if lines:
+            lines.show_rest(proofs)
         report_proofs(run.id, proofs)
         report_unasked(run, proofs)
         verdict = run.stopped(proofs)
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts
+    if lines and verdict:
+        lines.notifier.tell(end_event(verdict.state), verdict.line)
     return print_own_end(run, verdict) if verdict else code
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
-from typing import TYPE_CHECKING, NoReturn
+import time
+from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_STOPPED
 
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clusterddp.runs.run import Run
+
+REPEAT = 1.0  # seconds in which another SIGTERM is the same one: GNU timeout sends it to its child and to its group
+_sigterm_at = -math.inf  # when SIGTERM last acted as Ctrl-C
 
 
 class WatchEndedError(KeyboardInterrupt):
@@ -51,5 +56,11 @@ def exit_code(interrupt: KeyboardInterrupt) -> int:
     return EXIT_STOPPED if interrupt.args else EXIT_INTERRUPTED
 
 
-def _interrupt(*_: object) -> NoReturn:
+def _interrupt(number: int, _frame: object) -> None:
+    global _sigterm_at  # noqa: PLW0603 - there is one process
+    if number == signal.SIGTERM:
+        now = time.monotonic()
+        if now - _sigterm_at < REPEAT:
+            return
+        _sigterm_at = now
     raise KeyboardInterrupt("SIGTERM")  # that there is an argument tells `exit_code` that it was no Ctrl-C

@@ -14,7 +14,7 @@ from clusterddp.runs.streams import Streams
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from clusterddp.logs.merge import Event
     from clusterddp.logs.selection import Selection
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.watch import RunWatch
 
 POLL_INTERVAL = 0.2  # seconds between queries for the run's end, once all streams have ended
+REST_TIMEOUT = 5.0  # seconds without lines of a run that was stopped after which no more are waited for
 GATHER_LIMIT = 5.0  # seconds for all hosts of another attempt to begin their parts
 SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have ended
 
@@ -86,6 +87,20 @@ class Follower:
                 self.tell("lost", f"{host} is lost")
             if self.run.spools:  # empty: the attempt ended before any host began its part
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
+
+    def rest(self, hosts: Container[str]) -> Iterator[list[Event]]:
+        """Yield, of these hosts, the batches after those that ``batches`` yielded before it was interrupted.
+
+        The run has been stopped meanwhile. A host that says nothing for some time is not waited for.
+        """
+        if self._merge is None:
+            return
+        start = {host: {**self.selection.start.get(host, {}), **read} for host, read in self._merge.offsets.items()}
+        selection = replace(self.selection, follow=False, tail=None, start=start)
+        names = [host for host in self.run.selected(selection) if host in hosts]
+        with Merge(names, Streams(self.run, selection), retry=lambda *_: None) as merge:
+            while events := merge.batch(REST_TIMEOUT):
+                yield events
 
     def _missed(self, attempt: int, view: RunView) -> Iterator[list[Event]]:
         """Yield the batches of an attempt that began and ended unnoticed, for example while this machine was asleep."""

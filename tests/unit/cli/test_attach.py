@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from types import SimpleNamespace
@@ -9,19 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli import attach
+from clusterddp.cli import attach, interrupts
 from clusterddp.errors import UnreachableError
+from clusterddp.logs.checked_frames import FilePart, Lines
+from clusterddp.logs.merge import FrameArrived
+from clusterddp.logs.render import TextRenderer
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.run.run_state import RunState
+from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from clusterddp.runs.proof import Proof
+from clusterddp.runs.view.verdict_lines import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from clusterddp.logs.merge import Event
+
 
 @pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """The handlers as they were, once the test is over."""
+def _signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No signal before; the handlers as they were, once the test is over."""
+    monkeypatch.setattr(interrupts, "_sigterm_at", -math.inf)
     numbers = (signal.SIGQUIT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
     yield
@@ -33,12 +43,23 @@ class Left(Exception):
     """The process ends in the middle of the stop."""
 
 
+def raise_left(code: int) -> None:
+    raise Left(code)
+
+
 def press(number: signal.Signals) -> None:
     """Send this process a signal, as a key of the terminal does."""
     os.kill(os.getpid(), number)
 
 
-def followed(first: signal.Signals, *, stop: Callable[[], None] = lambda: None, result: Path | None = None) -> int:
+def followed(
+    first: signal.Signals,
+    *,
+    stop: Callable[[], None] = lambda: None,
+    result: Path | None = None,
+    verdict: Verdict | None = None,
+    notifier: Any = None,
+) -> int:
     """Follow a run, press a key at its begin, and ``stop`` while it is stopped; the exit code."""
 
     def no_answer(*_: object) -> None:
@@ -58,12 +79,12 @@ def followed(first: signal.Signals, *, stop: Callable[[], None] = lambda: None, 
         record=RunRecord(hosts=("gpu00",)),
         begun=begun,
         stop=stopped,
-        stopped=lambda _: None,
+        stopped=lambda _: verdict,
         status=no_answer,
     )
     progress: Any = SimpleNamespace(show=print, end=lambda: None, watch=print)
     nothing: Any = None
-    return attach.attach(nothing, run, progress, nothing, grace=1.0, result=result, notifier=nothing, bundle=False)
+    return attach.attach(nothing, run, progress, nothing, grace=1.0, result=result, notifier=notifier, bundle=False)
 
 
 def test_ctrl_c_has_its_exit_code_though_no_host_answers_for_the_result(
@@ -93,3 +114,62 @@ def test_quit_detaches_and_does_nothing_afterwards(capsys: pytest.CaptureFixture
     assert followed(signal.SIGQUIT) == 0
     press(signal.SIGQUIT)
     assert "detached; " in capsys.readouterr().err
+
+
+def test_a_repeated_sigterm_is_the_same_one_and_a_later_one_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    attach.treat_signals_as_ctrl_c()
+    assert followed(signal.SIGTERM, stop=lambda: press(signal.SIGTERM)) == 143
+    monkeypatch.setattr(interrupts, "REPEAT", 0.0)
+    monkeypatch.setattr(os, "_exit", raise_left)
+    with pytest.raises(Left, match="143"):
+        followed(signal.SIGTERM, stop=lambda: press(signal.SIGTERM))
+
+
+def test_a_repeated_ctrl_c_leaves_however_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", raise_left)
+    with pytest.raises(Left, match="130"):
+        followed(signal.SIGINT, stop=lambda: press(signal.SIGINT))
+
+
+def test_who_is_notified_hears_of_a_stop_by_ctrl_c() -> None:
+    told: list[tuple[str, str]] = []
+    record = VerdictRecord(1, RunState.STOPPED, 130, "stopped by Ctrl-C", "gpu00", 0, ("gpu00",))
+    notifier = SimpleNamespace(tell=lambda *event: told.append(event))
+    assert followed(signal.SIGINT, verdict=Verdict(record=record), notifier=notifier) == 130
+    assert told == [("stopped", "stopped by Ctrl-C")]
+
+
+def shown_after_stop(batches: Callable[[], Iterator[list[Event]]]) -> None:
+    """What a run's lines show of a stop: two hosts, of which one answered."""
+
+    def rest(hosts: set[str]) -> Iterator[list[Event]]:
+        assert hosts == {"gpu00"}
+        return batches()
+
+    nothing: Any = None
+    lines: Any = attach._RunLines(nothing, nothing, nothing)
+    lines._renderer, lines._follower = TextRenderer(), SimpleNamespace(rest=rest)
+    lines.show_rest([Proof(host="gpu00"), Proof(host="gpu01", error="gpu01: no answer")])
+
+
+def saved() -> Iterator[list[Event]]:
+    part = FilePart(file="0.0.out", start=0, local_rank=0, rank=0, stream="out", offset=0, next=6)
+    yield [FrameArrived(host="gpu00", frame=Lines(part=part, body=b"saved\n"))]
+
+
+def test_lines_printed_while_the_run_is_stopped_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    shown_after_stop(saved)
+    assert capfd.readouterr().out == "[0 gpu00:0] saved\n"
+
+
+def test_a_reader_who_is_gone_does_not_keep_the_stop_from_being_reported(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    discarded: list[bool] = []
+    monkeypatch.setattr(attach, "discard_stdout", lambda: discarded.append(True))
+
+    def broken() -> Iterator[list[Event]]:
+        raise BrokenPipeError
+
+    shown_after_stop(broken)
+    assert (discarded, capfd.readouterr().out) == ([True], "")

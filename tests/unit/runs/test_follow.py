@@ -281,3 +281,46 @@ def test_a_run_that_only_one_host_has_removed_is_asked_of_the_others(monkeypatch
     streams: dict[str, list[Stream]] = {"gpu00": [[END]], "gpu01": [[END]]}
     verdict, _ = followed(Scripted(streams, [RunRemovedError("gone"), succeeded(0, 1)]))
     assert (verdict.state, verdict.exit_code) == ("succeeded", 0)
+
+
+def interrupted(run: Scripted) -> Follower:
+    """A follower of a run that Ctrl-C ends once all lines that there are were shown."""
+    follower = Follower(run, Selection(follow=True), wait=lambda: 0.2)  # type: ignore[arg-type]
+    for batch in follower.batches():
+        if not batch:  # nothing more has come
+            break
+    return follower
+
+
+def rest_of(follower: Follower, *hosts: str) -> list[str]:
+    events = [event for batch in follower.rest(set(hosts)) for event in batch]
+    return [event.body.decode() for event in events if isinstance(event, FrameArrived)]
+
+
+def test_the_rest_of_an_interrupted_follow_begins_after_what_was_shown() -> None:
+    silence = threading.Event()
+    run = Scripted({"gpu00": [[line("a\n"), silence], [line("b\n", 2), END]]}, [succeeded(0)])
+    follower = interrupted(run)
+    assert rest_of(follower, "gpu00") == ["b\n"]
+    assert [(asked["follow"], asked["offsets"]) for asked in run.asked] == [(True, {}), (False, {"0.0.out": 2})]
+    silence.set()
+
+
+def test_the_rest_is_asked_of_the_hosts_that_answer_and_a_silent_one_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "REST_TIMEOUT", 0.5)
+    silence = threading.Event()
+    streams: dict[str, list[Stream]] = {
+        "gpu00": [[line("a\n"), silence], [line("b\n", 2), END]],
+        "gpu01": [[line("a\n"), silence], [silence]],
+        "gpu02": [[line("a\n"), silence], [line("never asked\n")]],
+    }
+    run = Scripted(streams, [succeeded(0, 1, 2)])
+    assert rest_of(interrupted(run), "gpu00", "gpu01") == ["b\n"]
+    silence.set()
+
+
+def test_there_is_no_rest_of_a_run_that_was_never_followed() -> None:
+    run = Scripted({"gpu00": [[END]]}, [succeeded(0)])
+    assert rest_of(Follower(run, Selection(follow=True)), "gpu00") == []  # type: ignore[arg-type]
