@@ -296,7 +296,9 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
     number = event.signal
     if error.exc_type:
         location = "%s:%s" % (error.file.rpartition("/")[2], error.line) if error.file else ""
-        message = ((error.exc_message or "").splitlines() or [""])[0]
+        message = next((line for line in (error.exc_message or "").splitlines() if line.strip()), "")
+        if error.exc_type.endswith("ProcessRaisedException"):  # of torch.multiprocessing.spawn: its child's traceback
+            message = _last_error_line(error.exc_message or "")
         own_location = " (%s, line %s)" % tuple(location.rsplit(":", 1)) if location else ""
         if own_location and message.endswith(own_location):  # a SyntaxError names its position itself
             message = message[: -len(own_location)]

@@ -71,6 +71,32 @@ def test_a_failure_has_a_class_a_cause_and_a_hope(ended: Told, kind: int, cause:
     assert (failure.kind, failure.cause, failure.curable) == (kind, cause, curable)
 
 
+SPAWNED = "torch.multiprocessing.spawn.ProcessRaisedException"
+CHILD_TRACE = """
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "/opt/torch/multiprocessing/spawn.py", line 90, in _wrap
+    fn(i, *args)
+%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "line"),
+    [
+        ("ValueError", "\n \nno such layer\nof 3", "no such layer"),
+        ("ValueError", "\n", ""),
+        (SPAWNED, CHILD_TRACE % "KeyError: 7", "KeyError: 7"),
+        (SPAWNED, CHILD_TRACE % "RuntimeError: CUDA error\nit may be another call", "RuntimeError: CUDA error"),
+        (SPAWNED, CHILD_TRACE % "train.Stop", "train.Stop"),
+    ],
+)
+def test_an_exception_is_told_by_the_line_that_names_it(kind: str, message: str, line: str) -> None:
+    (failure,) = worker_failures(Told().died(5, raised=f"{kind}: {message}").evidence)
+    assert failure.text == (f"{kind}: {line}" if line else kind) + " (train.py:81)"
+
+
 def test_who_was_killed_for_want_of_memory_and_who_was_not_is_said() -> None:
     known = (Told().died(5, signal=SIGKILL, oom_kills=kills) for kills in (1, 0))
     told = [*known, Told().died(5, signal=SIGKILL)]
