@@ -135,7 +135,7 @@ ROWS = (
         name="file-missing",
         pattern=r"FileNotFoundError|No such file or directory",
         cause="that file is not on this host",
-        remedy="data is not synced, only the project's code: put it at the same path on every host",
+        remedy="what git ignores, or a run writes on one host, is not on the others: push it, or use a shared folder",
         check="paths",
     ),
     KnownMessage(
