@@ -226,8 +226,8 @@ class Disk:
         if info is None:
             return None
         if stat.S_ISREG(info.st_mode):
-            content = self._content(path, info)
-            return Entry(path, FILE, bool(info.st_mode & stat.S_IXUSR), info.st_size, content)
+            size, content = self._content(path, info)
+            return Entry(path, FILE, bool(info.st_mode & stat.S_IXUSR), size, content)
         if stat.S_ISLNK(info.st_mode):
             return link_entry(path, as_text(os.readlink(self.full(path))))
         return Entry(path, FOLDER if stat.S_ISDIR(info.st_mode) else OTHER, False, 0, "")
@@ -241,17 +241,20 @@ class Disk:
                 return None
             raise
 
-    def _content(self, path: str, info: os.stat_result) -> str:
-        """The name of a file's content, from earlier digests if its stats are unchanged."""
-        stats = stats_of(info)
+    def _content(self, path: str, info: os.stat_result) -> Tuple[int, str]:
+        """The size of a file's content and its name, from earlier digests if its stats are unchanged.
+
+        A file that is being written may have another size than its stats by the time it is read.
+        """
+        size, stats = info.st_size, stats_of(info)
         known = self._known.get(path)
         if known and list(known[0]) == stats and info.st_ctime_ns < self._known_at - RACY_INTERVAL:
             digests = list(known[1])
         else:
-            digests = hash_file(self.full(path))[1]
+            size, digests = hash_file(self.full(path))
             self.hashed += 1
         self.seen[path] = (stats, digests)
-        return content_of(digests)
+        return size, content_of(digests)
 
     def _is_real(self, folder: str) -> bool:
         """Whether ``folder`` and all its parents are folders and not links."""
