@@ -85,8 +85,14 @@ def destination_path(project: Project, sources: Sequence[str], dest: str | None)
         return with_slash(dest)
     if len(sources) != 1:
         raise UsageError("several sources need a destination", remedy="write it last")
-    full = os.path.realpath(sources[0])
+    full = _without_links_above(sources[0])
     return os.path.relpath(full, project.root) if full.startswith(f"{project.root}/") else os.path.basename(full)
+
+
+def _without_links_above(path: str) -> str:
+    """Return the absolute path; a link keeps its own name, as the job knows it by that."""
+    above, name = os.path.split(path.rstrip("/"))
+    return os.path.realpath(path) if name in ("", ".", "..") else os.path.join(os.path.realpath(above or "."), name)
 
 
 def read_sources(

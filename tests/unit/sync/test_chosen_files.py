@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from clusterddp.sync.chosen_files import Destination, destination, with_slash
+from clusterddp.sync.chosen_files import Destination, destination, destination_path, with_slash
+from tests.unit.sync_help import project_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -16,3 +22,19 @@ from clusterddp.sync.chosen_files import Destination, destination, with_slash
 )  # fmt: skip
 def test_a_single_file_becomes_the_destination_or_goes_below_a_folder(dest: str, folder: str, prefix: str) -> None:
     assert destination([("ok.py", False)], with_slash(dest)) == Destination(folder=folder, prefixes=(prefix,))
+
+
+@pytest.mark.parametrize(
+    ("source", "path"), [("data", "data"), ("data/", "data"), ("data/a", "a"), ("sub/up", "sub/up"), ("sub/.", "sub")]
+)
+def test_a_source_that_is_a_link_keeps_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, path: str
+) -> None:
+    project = project_at(tmp_path.resolve() / "project")
+    (tmp_path / "disk" / "imagenet").mkdir(parents=True)
+    (tmp_path / "disk" / "imagenet" / "a").touch()
+    (project.root / "sub").mkdir()
+    (project.root / "sub" / "up").symlink_to("../data")
+    (project.root / "data").symlink_to(tmp_path / "disk" / "imagenet")
+    monkeypatch.chdir(project.root)
+    assert destination_path(project, [source], None) == path
