@@ -34,7 +34,11 @@ class Bases:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self.kept_digests = tree.history.digests()
+        # Read at once: a damaged one is not offered to hosts, and another sync may remove old ones.
+        self._kept = {
+            digest: data for digest in tree.history.digests() if (data := tree.history.read(digest)) is not None
+        }
+        self.kept_digests = list(self._kept)
         self._compared: dict[str, EarlierManifest] = {}
         self._lock = threading.Lock()
 
@@ -50,14 +54,14 @@ class Bases:
 
         The first value is the digest it is compared with; empty if the whole manifest is sent.
         """
-        base = self._tree.history.read(digest) if digest else None
+        base = self._kept.get(digest)
         if base is None:
             return "", self._tree.data_manifest
         return digest, difference(base, self._tree.data_manifest)
 
     def _compare(self, digest: str) -> EarlierManifest:
         same = digest == self._tree.digest
-        encoded = self._tree.manifest if same else self._tree.history.read(digest) if digest else b""
+        encoded = self._tree.manifest if same else self._kept.get(digest) if digest else b""
         if encoded is None:
             raise ValueError(f"no manifest {digest!r:.80}")
         existing = {entry.path: entry for entry in manifest.decode(encoded)}

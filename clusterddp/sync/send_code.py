@@ -78,8 +78,10 @@ def sync(
         tree.keep_manifests()
         entries = (*tree.entries, *tree.data)
         uploads = Uploads(entries, tree.chunks, Files.below(tree.root, entries, tree.chunks), tree.manifest)
-        for turn in turns(waiting):
-            send(turn, uploads, Transfer("syncing", progress, rate=spread.rate), spread)
+        for number, turn in enumerate(turns(waiting)):
+            # A host that shares its workdir with one of an earlier turn may have everything now.
+            lacking = _ask_all(turn, subfolder, name) if number else turn
+            send(lacking, uploads, Transfer("syncing", progress, rate=spread.rate), spread)
         waiting = [job for job in waiting if job.result is None]
     for job in waiting:
         raise HostError(job.name, "its files change while they are synced", remedy="see what writes to the workdir")

@@ -285,6 +285,25 @@ def test_two_nodes_may_share_one_workdir(root: Path, tmp_path: Path) -> None:
         assert result.notices == ()
 
 
+def test_a_shared_workdir_receives_each_file_once(root: Path, tmp_path: Path) -> None:
+    hosts = [FakeHost(tmp_path, f"gpu0{number}", workdir=str(tmp_path / "shared")) for number in range(3)]
+    (root / "big.py").write_bytes(os.urandom(1 << 16))
+    push(root, *hosts)
+    first, *others = [host.sent_bytes for host in hosts]
+    assert first > 1 << 16
+    assert sum(others) < 1 << 15
+
+
+@pytest.mark.parametrize("data", [b"", b"damaged"])
+def test_a_damaged_manifest_of_an_earlier_sync_is_not_offered(root: Path, host: FakeHost, data: bytes) -> None:
+    push(root, host)
+    for kept in root.with_name("project.synced").iterdir():
+        kept.write_bytes(data)
+    write(root, **{"train.py": "print(2)"})
+    push(root, host)
+    assert content(host.workdir) == content(root)
+
+
 def test_hosts_that_share_a_network_folder_go_one_after_the_other(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
