@@ -3,10 +3,10 @@
 A host without power, or behind a network that drops packets, leaves its stream open for half a minute or more. So the
 hosts that have ended are asked; if their verdict settles how the run ended, the other streams are given up: those of
 hosts missing from the verdict at once, unless they report now that they have ended, and the others when they are silent
-too. Each host is pinged as soon as workers of
-any host have ended, so by then it is known which are silent. A host without a connection may have come back since the
-last try to reach it: it is tried once more before it counts as silent. If nobody else can tell how the run ended, a
-silent host is asked over a new connection: perhaps only its old one is broken.
+too. Each host is pinged as soon as workers of any host have ended, so by then it is known which are silent. A host
+without a connection may have come back since the last try to reach it: it is tried once more before it counts as
+silent. If nobody else can tell how the run ended, a silent host is asked over a new connection: perhaps only its old
+one is broken.
 """
 
 from __future__ import annotations
