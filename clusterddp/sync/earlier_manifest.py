@@ -34,13 +34,15 @@ class Bases:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        # Read at once: a damaged one is not offered to hosts, and another sync may remove old ones.
-        self._kept = {
-            digest: data for digest in tree.history.digests() if (data := tree.history.read(digest)) is not None
-        }
-        self.kept_digests = list(self._kept)
+        self.kept_digests = tree.history.digests()
+        self._read: dict[str, bytes | None] = {"": b"", tree.digest: tree.manifest}
         self._compared: dict[str, EarlierManifest] = {}
         self._lock = threading.Lock()
+
+    def has(self, digest: str) -> bool:
+        """Whether a manifest can be read: it may be damaged, and another sync may have removed it."""
+        with self._lock:
+            return self._manifest(digest) is not None
 
     def of(self, digest: str) -> EarlierManifest:
         """The manifest of this digest, one of ``kept_digests``; compared by the first thread that asks."""
@@ -54,14 +56,18 @@ class Bases:
 
         The first value is the digest it is compared with; empty if the whole manifest is sent.
         """
-        base = self._kept.get(digest)
+        base = self._tree.history.read(digest) if digest else None
         if base is None:
             return "", self._tree.data_manifest
         return digest, difference(base, self._tree.data_manifest)
 
+    def _manifest(self, digest: str) -> bytes | None:
+        if digest not in self._read:
+            self._read[digest] = self._tree.history.read(digest)
+        return self._read[digest]
+
     def _compare(self, digest: str) -> EarlierManifest:
-        same = digest == self._tree.digest
-        encoded = self._tree.manifest if same else self._kept.get(digest) if digest else b""
+        encoded = self._manifest(digest)
         if encoded is None:
             raise ValueError(f"no manifest {digest!r:.80}")
         existing = {entry.path: entry for entry in manifest.decode(encoded)}

@@ -52,7 +52,7 @@ class ManifestHistory:
         with contextlib.suppress(OSError, UsageError):
             project_folder.real_folder(self.folder.parent, self.folder.name).mkdir(mode=0o700, exist_ok=True)
             target = self.folder / digest
-            if not target.exists():
+            if self.read(digest) is None:
                 with project_folder.unfinished_file(self.folder.parent, [data], durable=False) as new:
                     new.replace(target)
             os.utime(target)

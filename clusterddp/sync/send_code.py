@@ -164,11 +164,18 @@ class _HostSync:
 
     def ask(self) -> None:
         """Ask which files the host has; sets ``result`` if it has everything."""
-        state = ask(self.host, "workdir_state", self.order, WorkdirState, timeout=_STATE_TIMEOUT, limit=self._limit)
+        state = self._state()
+        if not self._bases.has(state.base):
+            known = tuple(digest for digest in self.order.known if digest != state.base)
+            self.order = self.order._replace(known=known)
+            state = self._state()
         self._first_changes = self._first_changes or self.changes
         self.result, self._standing_versions, self.conflicts, self.undecided = None, {}, (), False
         with reading_answer(self.name):
             self._read_state(state)
+
+    def _state(self) -> WorkdirState:
+        return ask(self.host, "workdir_state", self.order, WorkdirState, timeout=_STATE_TIMEOUT, limit=self._limit)
 
     def _read_state(self, state: WorkdirState) -> None:
         """Compute from a host's answer what to send; or set ``result``, if it has everything."""
