@@ -85,7 +85,9 @@ def destination_path(project: Project, sources: Sequence[str], dest: str | None)
         return with_slash(dest)
     if len(sources) != 1:
         raise UsageError("several sources need a destination", remedy="write it last")
-    full = _without_links_above(sources[0])
+    full = os.path.realpath(sources[0])
+    if not full.startswith(f"{project.root}/"):  # else sync brings the link itself
+        full = _without_links_above(sources[0])
     return os.path.relpath(full, project.root) if full.startswith(f"{project.root}/") else os.path.basename(full)
 
 

@@ -25,15 +25,20 @@ def test_a_single_file_becomes_the_destination_or_goes_below_a_folder(dest: str,
 
 
 @pytest.mark.parametrize(
-    ("source", "path"), [("data", "data"), ("data/", "data"), ("data/a", "a"), ("sub/up", "sub/up"), ("sub/.", "sub")]
-)
-def test_a_source_that_is_a_link_keeps_its_own_name(
+    ("source", "path"),
+    [
+        ("data", "data"), ("data/", "data"), ("data/a", "a"), ("sub/up", "sub/up"), ("sub/.", "sub"),
+        ("inside", "sub/v1"), ("inside/", "sub/v1"),
+    ],
+)  # fmt: skip
+def test_a_source_that_is_a_link_out_of_the_project_keeps_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, path: str
 ) -> None:
     project = project_at(tmp_path.resolve() / "project")
     (tmp_path / "disk" / "imagenet").mkdir(parents=True)
     (tmp_path / "disk" / "imagenet" / "a").touch()
-    (project.root / "sub").mkdir()
+    (project.root / "sub" / "v1").mkdir(parents=True)
+    (project.root / "inside").symlink_to("sub/v1")  # sync brings this link as one
     (project.root / "sub" / "up").symlink_to("../data")
     (project.root / "data").symlink_to(tmp_path / "disk" / "imagenet")
     monkeypatch.chdir(project.root)
