@@ -49,7 +49,8 @@ def act(
     count = f"{counted(pulled.files, 'file')}, {human_size(pulled.bytes)}"
     same = f"; {pulled.same} here already" if pulled.same else ""
     sources = f" from {folded_names(pulled.hosts)}" if pulled.hosts else ""
-    put(f"{pulled.folder / pulled.name}: {count}{sources}{same}")
+    place = pulled.folder if pulled.name in pulled.differing else pulled.folder / pulled.name
+    put(f"{place}: {count}{sources}{same}")
     return 0 if pulled.whole else 1
 
 

@@ -14,7 +14,7 @@ from clusterddp.sync.transfer.fetch import ChunkLocation, Listing, chunk_locatio
 from clusterddp.sync.transfer.local_files import OTHER, SAME, LocalFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from clusterddp.hosts.client import Host
@@ -182,8 +182,10 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
     for host, listing in found.items():
         for entry in listing.entries:
             versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
-    tally.differing |= _separate_paths(versions)
-    separate = tally.differing & versions.keys()  # also where only one host still has it
+    hosts_folders = [_folder_of(host) for host in {*found, *tally.errors}]
+    placed = {path for path in tally.differing if any(f"{one}/{path}" in tally.settled for one in hosts_folders)}
+    separate = _separate_paths(versions, placed & versions.keys())  # also where only one host still has it
+    tally.differing = placed | separate
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
     for path, by_entry in versions.items():
         for entry, hosts in by_entry.items():
@@ -194,13 +196,15 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
     return plan
 
 
-def _separate_paths(versions: Mapping[str, Mapping[Entry, Sequence[str]]]) -> set[str]:
+def _separate_paths(versions: Mapping[str, Mapping[Entry, Sequence[str]]], placed: Collection[str]) -> set[str]:
     """Return the paths at which each host's file lies below the host's name: no two files get one path here.
 
-    A path that one host chose may be, or lie in, the folder of another: then all such paths are separate, too.
+    ``placed`` are paths of which a host's file is there already. A path that one host chose may be, or lie in, the
+    folder of another: then all such paths are separate, too.
     """
     folders = paths_above_others(map(on_disk, versions))
-    separate = {path for path, by_entry in versions.items() if len(by_entry) > 1 or on_disk(path) in folders}
+    differing = {path for path, by_entry in versions.items() if len(by_entry) > 1 or on_disk(path) in folders}
+    separate = differing.union(placed)
     targets = {f"{_folder_of(host)}/{path}" for path in separate for hosts in versions[path].values() for host in hosts}
     common = {path for path in versions if path not in separate}
     if not targets.isdisjoint(common) or paths_above_others(map(on_disk, targets | common)):

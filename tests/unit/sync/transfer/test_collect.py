@@ -156,3 +156,23 @@ def test_a_file_that_changes_once_is_read_again(monkeypatch: pytest.MonkeyPatch,
         tmp_path
     )
     assert (below(tmp_path), pulled.gone, pulled.changing, pulled.whole) == ({"ck": "new"}, (), (), True)
+
+
+def test_files_that_differ_only_while_they_are_written_come_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def finish(hosts: Hosts, _host: str) -> None:
+        for files in hosts.files.values():
+            files.update(ck="final")
+
+    pulled = Hosts(monkeypatch, finish, gpu00={"ck": "par"}, gpu01={"ck": "part"}).pull(tmp_path)
+    assert (below(tmp_path), pulled.differing, pulled.whole) == ({"ck": "final"}, (), True)
+
+
+def test_a_new_file_takes_no_place_of_one_that_differs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def change(hosts: Hosts, _host: str) -> None:
+        hosts.files["gpu00"]["x"] = "new"
+        hosts.files["gpu01"] = {"gpu00/x": "another"}
+
+    Hosts(monkeypatch, change, gpu00={"x": "0"}, gpu01={"x": "1"}).pull(tmp_path)
+    assert sorted(below(tmp_path).values()) == ["another", "new"]
