@@ -95,9 +95,10 @@ def _files_of_host(
     if host is None:
         raise UsageError(f"{source}: no such file, and no node or spare is called {name}")
     progress(f"looking at the files of {name}")
-    found = list_host(host, host.entry.workdir or project.workdir, path)
+    found = list_host(host, host.entry.workdir or project.workdir, path, bytecode=True)
     if not found.exists:
         raise RunError(f"{source}: nothing is there")
+    path = "~/" if path == "~" else path  # the home folder has no name of its own
     target = chosen_files.with_slash(dest) if dest else path.rstrip("/")
     destination = chosen_files.destination([(path, found.folder)], target)
     prefix = destination.prefixes[0]

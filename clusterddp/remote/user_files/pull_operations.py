@@ -66,7 +66,7 @@ def _list_files(state: str, order: PullRequest) -> PullList:
                 "name what you want: clusterddp pull PATH",
             )
     if os.path.isdir(path):
-        paths = list(_paths_below(path, skipped))
+        paths = list(_paths_below(path, skipped, bytecode=order.bytecode))
     else:
         root, paths = os.path.dirname(path), [as_text(os.path.basename(path))]
     hashes = StoredHashes(state, root, "pulled")
@@ -122,8 +122,8 @@ def _requested_path(state: str, order: PullRequest) -> bytes:
         raise Refused("%s cannot be read (%s)" % (order.path, error.strerror), "give another path") from None
 
 
-def _paths_below(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
-    """All paths below a folder except ``.git``, bytecode and names of ours (``.clusterddp…``).
+def _paths_below(root: bytes, skipped: List[Tuple[str, str]], *, bytecode: bool) -> Iterator[str]:
+    """All paths below a folder except ``.git``, names of ours (``.clusterddp…``) and, unless wanted, bytecode.
 
     Links are not followed. Names that differ from ``.git`` and ours by upper case alone are added to ``skipped``: on
     the operator's disk they may be the same.
@@ -140,7 +140,9 @@ def _paths_below(root: bytes, skipped: List[Tuple[str, str]]) -> Iterator[str]:
         for entry in below:
             name = as_text(entry.name)
             path = posixpath.join(folder, name)
-            if name in (".git", "__pycache__") or name.endswith(".pyc") or name.startswith(OWN_PREFIX):
+            if name == ".git" or name.startswith(OWN_PREFIX):
+                continue
+            if not bytecode and (name == "__pycache__" or name.endswith(".pyc")):
                 continue
             if is_reserved(name):
                 skipped.append((path, "named as git's files or clusterddp's own"))

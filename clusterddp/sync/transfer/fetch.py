@@ -50,12 +50,12 @@ class Listing:
     others: tuple[str, ...]  # runs that wrote there too
 
 
-def list_host(host: Host, workdir: str, path: str, run: str = "") -> Listing:
-    """Ask what a host has at a path, or what is new in a workdir since a run's start.
+def list_host(host: Host, workdir: str, path: str, run: str = "", *, bytecode: bool = False) -> Listing:
+    """Ask what a host has at a path, with or without ``bytecode``, or what is new in a workdir since a run's start.
 
     Raises ``HelperError`` if it refuses, or lists something that may not be fetched: a path outside, git's files, ours.
     """
-    order = PullRequest(workdir=workdir, path=path, run=run)
+    order = PullRequest(workdir=workdir, path=path, run=run, bytecode=bytecode)
     found = ask(host, "pull_list", order, PullList, timeout=HASH_TIMEOUT, limit=_LIST_LIMIT)
     with reading_answer(host.name):
         entries = checked_together([_checked_entry(values) for values in found.entries])

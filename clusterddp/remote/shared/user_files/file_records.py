@@ -46,6 +46,7 @@ class PullRequest(NamedTuple):
     path: str = field(Fields.text)  # below the workdir, from ``~/``, or absolute
     run: str = field(Fields.text, default="")  # whose new files are meant, in its workdir; empty: all files
     look: bool = field(Fields.flag, default=False)  # only whether the path exists
+    bytecode: bool = field(Fields.flag, default=False)  # with Python's bytecode
 
 
 @record

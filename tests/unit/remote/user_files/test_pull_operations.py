@@ -126,6 +126,14 @@ def test_a_path_that_is_a_link_of_this_user_is_followed(host: FakeHost, tmp_path
             listed(host, name)
 
 
+def test_bytecode_comes_only_where_it_is_wanted(host: FakeHost) -> None:
+    write(host.workdir, **{"lib/a.pyc": "", "lib/b.py": "", "lib/__pycache__/c.pyc": ""})
+    assert paths(host, "lib") == ["b.py"]
+    args = {"workdir": str(host.workdir), "path": "lib", "state": str(host.state), "bytecode": True}
+    listed_paths = [entry.path for entry in run_operation(pull_list, args)["entries"]]
+    assert sorted(listed_paths) == ["__pycache__/c.pyc", "a.pyc", "b.py"]
+
+
 def test_a_link_through_a_link_and_up_leads_where_the_kernel_leads(host: FakeHost) -> None:
     write(host.workdir, **{"runs/7/ckpt/x": "", "runs/7/best": "of run 7", "best": "of none"})
     (host.workdir / "cur").symlink_to("runs/7/ckpt")
