@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterable, List, Optional, Union
 
 from ..shared.wire.chunk_stream import BadStream, ChunkStream
 from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
-from ..shared.wire.partial_files import NotOursError, Parts, free_bytes, open_parts
+from ..shared.wire.partial_files import NotOursError, Parts, free_bytes, open_parts, other_parts
 from ..shared.workdir.manifest import FILE, Disk, Entry, Stats
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
@@ -69,6 +69,8 @@ class Assembly:
         for path, (_, digests) in disk.seen.items():
             if any(digest in self._parts.lacking for digest in digests):
                 self._copy_chunks_of_file(disk.full(path), digests)
+        for name in other_parts(self._parent, self._name):
+            self._copy_chunks_of_parts(name)
 
     def receive(self, incoming: ChunkStream, check: Callable[[], None], plan: Iterable[Entry] = ()) -> None:
         """Store the chunks that arrive, of files of ``plan``; ``check`` is called before each and raises to abort."""
@@ -135,6 +137,25 @@ class Assembly:
                 data = read_at(stream.fileno(), number * CHUNK, CHUNK) if digest in self._parts.lacking else None
                 if data is not None and digest_of(data) == digest:
                     self._parts.put(digest, data)
+
+    def _copy_chunks_of_parts(self, name: bytes) -> None:
+        """Copy the needed chunks of another host's folder of parts; remove what is old there."""
+        try:
+            folder = open_parts(self._parent, name)
+        except OSError:  # removed meanwhile, or another user's
+            return
+        try:
+            parts = Parts(folder)
+            for digest, data in parts.chunks():
+                if digest in self._parts.lacking:
+                    self._parts.put(digest, data)
+            parts.remove_old(folder_time(folder))
+        finally:
+            os.close(folder)
+        try:
+            os.rmdir(name, dir_fd=self._parent)
+        except OSError:  # not empty
+            pass
 
     def _remove_temporary(self) -> None:
         try:

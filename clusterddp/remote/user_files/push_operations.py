@@ -18,7 +18,7 @@ from ..shared.text.shortening import few
 from ..shared.user_files.file_records import PushCheck, Pushed, PushRequest
 from ..shared.wire.chunk_stream import ChunkStream, Incoming
 from ..shared.wire.chunks import CHUNK, ZEROS, Chunk, chunks_of
-from ..shared.wire.partial_files import PARTS_FOLDER, parts_in
+from ..shared.wire.partial_files import PARTS_FOLDER, other_parts, parts_in
 from ..shared.workdir.manifest import FOLDER, Entry, as_text, on_disk, parents
 from ..shared.workdir.sync_records import HostChanged
 from ..system.bootstrap import Refused, home_folder
@@ -57,14 +57,15 @@ def push_check(request: Request) -> Dict[str, Any]:
     _refuse_conflicts(state, order, root, entries, update)
     ready = not update.changes
     if ready and update.disk.hashed:  # all is there, whoever put it there
-        with _push_lock(root):
+        # Where another push is under way, all is read again the next time.
+        with contextlib.suppress(OSError), _push_lock(root, wait=False):
             PushRecord(state, root).complete(entries, chunk_lists, update.proved_stats)
     files, parts = update.lacking(), parts_in(_parts_folder(state, root))
     by_content = {entry.content: _chunks(entry, chunk_lists) for entry in files}
     chunks = [chunk for of_content in by_content.values() for chunk in of_content]
     unwritten = sum(chunk.size for chunk in chunks if chunk.digest in parts or chunk.digest == ZEROS)
     _check_room(root, sum(entry.size for entry in files) - unwritten)
-    existing = update.disk.chunks() | parts
+    existing = update.disk.chunks().union(parts, *_parts_of_other_hosts(state, root))
     lacking = dict.fromkeys(chunk.digest for chunk in chunks if chunk.digest not in existing)
     return to_fields(PushCheck(as_text(root), shared_identity(root), ready, list(lacking)))
 
@@ -189,6 +190,12 @@ def _parts_folder(state: str, root: bytes) -> bytes:
     return os.path.join(root, b"%s-%s" % (PARTS_FOLDER, host_of(state).encode()))
 
 
+def _parts_of_other_hosts(state: str, root: bytes) -> Iterator[Set[str]]:
+    """Yield the chunks in each other folder of parts: a push may go on where another host of that folder broke off."""
+    for name in other_parts(root, os.path.basename(_parts_folder(state, root))):
+        yield parts_in(os.path.join(root, name))
+
+
 def _check_room(root: bytes, needed: int) -> None:
     """Refuse if the disk of ``root``, which may not exist yet, has less than ``needed`` bytes free."""
     existing = nearest_folder(root)
@@ -196,12 +203,17 @@ def _check_room(root: bytes, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def _push_lock(root: bytes) -> Iterator[None]:
-    """Allow one push at a time into a folder, on this host; another host that shares it has its own parts there."""
+def _push_lock(root: bytes, *, wait: bool = True) -> Iterator[None]:
+    """Allow one push at a time into a folder, on this host; another host that shares it has its own parts there.
+
+    Raises BlockingIOError if there is one and ``wait`` is false.
+    """
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
         except OSError:  # a filesystem without locks for folders
             pass
         yield

@@ -20,7 +20,7 @@ from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver, kept_lines
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.upload import Files, Uploads
-from tests.unit.sync_help import FakeHost, content, project_at, write
+from tests.unit.sync_help import FakeHost, content, project_at, push, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,23 +152,51 @@ def test_hosts_that_share_a_folder_and_no_locks_do_not_mix_their_parts(
     assert [done.files for done in deliver_data(tmp_path, first, second)] == [0, 0]
 
 
+def break_off(monkeypatch: pytest.MonkeyPatch, place: Path, host: FakeHost) -> None:
+    """Push, and break off before the third chunk is stored."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        before(patch, Parts, "put", fail, call=3)
+        with pytest.raises(ZeroDivisionError):
+            deliver_data(place, host)
+
+
 def test_a_push_that_broke_off_goes_on_from_its_parts(
     tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = FakeHost(tmp_path)
-
-    def break_off() -> None:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patch:
-        before(patch, Parts, "put", break_off, call=3)
-        with pytest.raises(ZeroDivisionError):
-            deliver_data(tmp_path, host)
+    break_off(monkeypatch, tmp_path, host)
     host.sent_bytes = 0
     deliver_data(tmp_path, host)
     assert CHUNK < host.sent_bytes < 2 * CHUNK
     assert [path.name for path in (host.workdir / "data").iterdir()] == ["w.bin"]
     assert (host.workdir / "data/w.bin").read_bytes() == weights
+
+
+@pytest.mark.usefixtures("weights")
+def test_a_push_goes_on_where_another_host_of_the_folder_broke_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    first, second = (FakeHost(tmp_path, name, workdir=str(shared)) for name in ("login1", "login2"))
+    break_off(monkeypatch, tmp_path, first)
+    for path in (shared / "data").glob(".clusterddp-parts*/*"):
+        os.utime(path, (0, 0))
+    deliver_data(tmp_path, second)
+    assert CHUNK < second.sent_bytes < 2 * CHUNK
+    assert [path.name for path in (shared / "data").iterdir()] == ["w.bin"]
+
+
+def test_who_finds_all_in_place_does_not_wait_for_another_push(tmp_path: Path, host: FakeHost) -> None:
+    for root in (tmp_path / "project", host.workdir):
+        write(root, **{"data/a": "a1"})
+    other = os.open(host.workdir / "data", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert [done.files for done in deliver_data(tmp_path, host)] == [0]
+    os.close(other)
 
 
 def test_the_room_for_equal_files_is_checked_before_any_is_sent(
@@ -185,11 +213,13 @@ def test_the_room_for_equal_files_is_checked_before_any_is_sent(
 
 
 def test_the_room_is_checked_before_what_is_there_is_copied(
-    tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = FakeHost(tmp_path)
-    deliver_data(tmp_path, host)
-    (tmp_path / "project/data/w.bin").write_bytes(weights + b"more")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/table.py").write_bytes(b"#" * 2 * CHUNK)
+    push(tmp_path / "code", host)
+    (tmp_path / "code/table.py").write_bytes(b"#" * 2 * CHUNK + b"more")
     monkeypatch.setattr(chunk_files, "free_bytes", lambda _: CHUNK)
-    with pytest.raises(ClusterddpError, match=r"it needs 12\.6 MB"):
-        deliver_data(tmp_path, host)
+    monkeypatch.setattr(Parts, "put", lambda *_: pytest.fail("something was written"))
+    with pytest.raises(ClusterddpError, match=r"it needs 8\.4 MB"):
+        push(tmp_path / "code", host)

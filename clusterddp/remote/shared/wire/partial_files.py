@@ -72,9 +72,14 @@ class Parts:
         self._copied_bytes = 0  # of the copies of contents that several files need
         self._positions: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of a chunk that is here
 
+    def chunks(self) -> Iterator[Tuple[str, bytes]]:
+        """Read and hash all files in the folder; yield each chunk's digest and data."""
+        for name in self._names():
+            yield from self._chunks_of(name)
+
     def found(self) -> Set[str]:
         """Read and hash all files in the folder; return the digests of all chunks."""
-        return {digest for name in self._names() for digest in self._digests(name)}
+        return {digest for digest, _ in self.chunks()}
 
     def want(self, contents: Dict[str, List[Chunk]], uses: Mapping[str, int]) -> None:
         """Register contents to assemble, and find which of their chunks are in the folder already.
@@ -85,7 +90,7 @@ class Parts:
         for content, chunks in contents.items():
             self._chunks[content] = chunks
             self._copied_bytes += (uses[content] - 1) * sum(chunk.size for chunk in chunks)
-            right = list(self._digests(content)) if content in there else []
+            right = [digest for digest, _ in self._chunks_of(content)] if content in there else []
             offset = 0
             for number, chunk in enumerate(chunks):
                 if number >= len(right) or right[number] != chunk.digest:
@@ -152,8 +157,8 @@ class Parts:
     def _names(self) -> Iterator[str]:
         return (name for name in os.listdir(self._folder) if is_content(name))
 
-    def _digests(self, name: str) -> Iterator[str]:
-        """Hash a partial file; yield the digest of each chunk."""
+    def _chunks_of(self, name: str) -> Iterator[Tuple[str, bytes]]:
+        """Read and hash a partial file; yield each chunk's digest and data."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
         except FileNotFoundError:  # removed meanwhile
@@ -163,7 +168,7 @@ class Parts:
             while True:
                 data = read_at(handle, offset, CHUNK)
                 if data or not offset:
-                    yield digest_of(data)
+                    yield digest_of(data), data
                 if len(data) < CHUNK:
                     return
                 offset += len(data)
@@ -185,6 +190,15 @@ def _is_hole(handle: int, offset: int, size: int) -> bool:
         return os.lseek(handle, offset, os.SEEK_DATA) >= offset + size
     except OSError as error:
         return error.errno == errno.ENXIO  # no data from there on
+
+
+def other_parts(folder: Union[int, bytes], own: bytes) -> List[bytes]:
+    """Return the names of other hosts' folders of parts in a folder that hosts share; ``own`` is this host's."""
+    try:
+        names = [os.fsencode(name) for name in os.listdir(folder)]
+    except OSError:
+        return []
+    return [name for name in names if name.startswith(PARTS_FOLDER) and name != own]
 
 
 def parts_in(path: bytes) -> Set[str]:
