@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
 
 RETRY_INTERVAL = 5.0  # seconds after which a host that did not answer is dialled again
+LONG_DIAL = 1.0  # seconds that a dial took: one that fails sooner may be repeated at any time
 
 
 class Connections:
@@ -49,9 +50,9 @@ class Connections:
     def open(self, entry: HostEntry, by: Opener | None = None, *, way: str = "", writes: bool = False) -> Host:
         """The connection to a host, opened if it is not open or was lost; an unwritable state folder is reported once.
 
-        A host that did not answer is dialled again only after ``RETRY_INTERVAL``: a command asks its hosts several
-        times, and each dial may take the whole timeout. ``by`` opens it instead of the connector; ``way`` names that,
-        if a host is reached in several ways. ``writes``: the host's state folder has to be writable. Raises
+        A host that did not answer for long is dialled again only after ``RETRY_INTERVAL``: a command asks its hosts
+        several times, and each dial may take the whole timeout. ``by`` opens it instead of the connector; ``way`` names
+        that, if a host is reached in several ways. ``writes``: the host's state folder has to be writable. Raises
         ``HostError`` if there is no connection, the helper did not start, or nothing can be written where it must be;
         only ``UnreachableError`` or ``HostKeyError`` if a lost connection of the connector cannot be opened anew.
         """
@@ -78,15 +79,17 @@ class Connections:
             self._notify(line)
 
     def _open_first(self, entry: HostEntry) -> Host:
-        """Open a host that was never open; one that did not answer a moment ago is not dialled again."""
+        """Open a host that was never open; one that did not answer for long a moment ago is not dialled again."""
         retry_at, message, remedy = self._unanswered.get(entry.name, (0.0, "", ""))
-        if time.monotonic() < retry_at:
+        began = time.monotonic()
+        if began < retry_at:
             raise UnreachableError(entry.name, message, remedy=remedy)
         try:
             return Host.open(entry, self._connector)
         except UnreachableError as error:
-            message = error.message.removeprefix(f"{entry.name}: ")
-            self._unanswered[entry.name] = (time.monotonic() + RETRY_INTERVAL, message, error.remedy)
+            if time.monotonic() - began >= LONG_DIAL:
+                message = error.message.removeprefix(f"{entry.name}: ")
+                self._unanswered[entry.name] = (time.monotonic() + RETRY_INTERVAL, message, error.remedy)
             raise
 
     def _reopen(self, entry: HostEntry) -> Host:

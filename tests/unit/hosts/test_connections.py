@@ -45,6 +45,8 @@ class Doors:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: ClusterddpError | None) -> None:
         self.answers, self.asked = list(answers), []  # type: ignore[var-annotated]
+        self.now, self.dial_time = 100.0, 0.0
+        monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(connections, "Host", SimpleNamespace(open=self.open_host))
         self.connections = Connections(SimpleNamespace(open=self.log_in), print)  # type: ignore[arg-type]
 
@@ -54,6 +56,7 @@ class Doors:
 
     def log_in(self, _entry: HostEntry, _command: str, *, asks: bool = True) -> None:
         self.asked.append(asks)
+        self.now += self.dial_time
         if error := self.answers.pop(0):
             raise error
 
@@ -92,15 +95,23 @@ def test_another_host_key_is_no_loss_and_another_way_may_ask(monkeypatch: pytest
 def test_a_host_that_did_not_answer_is_dialled_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """The looks of one command follow each other at once, and each dial would take the whole timeout."""
     silent = UnreachableError("gpu00", "no answer from 10.0.0.1:22 within 10 s", remedy="start it")
-    doors, now = Doors(monkeypatch, silent, None), 100.0
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: now))
+    doors = Doors(monkeypatch, silent, None)
+    doors.dial_time = connections.LONG_DIAL
     for _ in range(3):
         with pytest.raises(UnreachableError) as caught:
             doors.connections.open(GPU00)
         assert (caught.value.message, caught.value.remedy) == (silent.message, "start it")
         caught.value.remedy = "go on without it"  # as a command adds for its user
     assert doors.asked == [True]
-    now += connections.RETRY_INTERVAL
+    doors.now += connections.RETRY_INTERVAL
+    doors.connections.open(GPU00)
+    assert doors.asked == [True, True]
+
+
+def test_a_dial_that_fails_at_once_may_be_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = Doors(monkeypatch, UnreachableError("gpu00", "no route to host", remedy="wait"), None)
+    with pytest.raises(UnreachableError):
+        doors.connections.open(GPU00)
     doors.connections.open(GPU00)
     assert doors.asked == [True, True]
 
