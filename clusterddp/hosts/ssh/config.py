@@ -42,13 +42,6 @@ _NEED_OPENSSH = {
     "bindaddress": "BindAddress",
     "bindinterface": "BindInterface",
 }
-# `ssh -G` always prints these; only with these values do they change who logs in, or how.
-_NEED_OPENSSH_IF = {
-    "hostbasedauthentication": ("HostbasedAuthentication", ("yes", "true")),
-    "proxyusefdpass": ("ProxyUseFdpass", ("yes", "true")),
-    "pubkeyauthentication": ("PubkeyAuthentication", ("no", "false")),
-}
-
 # `ssh -G` always prints these, so they are compared with its output without any configuration file.
 _ALGORITHMS = {
     "kexalgorithms": "KexAlgorithms",
@@ -150,10 +143,10 @@ class SshConfig:
         for keyword, spelled in _NEED_OPENSSH.items():
             if found.get(keyword, ("none",))[0] not in ("none", ""):
                 return f"{spelled} in ssh_config"
-        for keyword, (spelled, values) in _NEED_OPENSSH_IF.items():
-            if found.get(keyword, ("",))[0].lower() in values:
-                return f"{spelled} in ssh_config"
-        if found.get("preferredauthentications", ("publickey",))[0].split(",")[0] != "publickey":
+        if found.get("proxyusefdpass", ("no",))[0].lower() in ("yes", "true"):
+            return "ProxyUseFdpass in ssh_config"
+        # Other first methods ask the user, which the program cannot do here.
+        if found.get("preferredauthentications", ("",))[0].startswith(("hostbased", "gssapi-")):
             return "PreferredAuthentications in ssh_config"
         agent = found.get("identityagent", ("none",))[0]
         if agent not in ("none", "SSH_AUTH_SOCK", "$SSH_AUTH_SOCK", os.environ.get("SSH_AUTH_SOCK")):
