@@ -13,6 +13,7 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence
 from .environ_reads import is_free
 
 MAX_FILES, MAX_BYTES = 2000, 32 << 20
+FIRST_ENTRIES = 200  # of a folder that a link leads to: more than a folder of code mostly has
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 MENTIONS = (b"environ", b"putenv", b"unsetenv", b"dotenv")
 _WATCHED = {"environ", "environb", "putenv", "unsetenv", "load_dotenv", "dotenv_values"}
@@ -63,8 +64,9 @@ def _code_folders(folders: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
     """Yield once each folder that may hold code, and the names of its files; those behind links come last.
 
     Imports go through links too, but most lead to data: of those only folders that look like code are entered, and
-    what cannot be read there is left out.
+    what cannot be read there is left out. Raises UnknownError if there are more than ``MAX_FILES`` of these.
     """
+    behind_links = 0
     seen: Set[Tuple[int, int]] = set()
     todo: List[Tuple[str, Optional[Callable[[OSError], None]]]] = [(folder, _raise) for folder in sorted(set(folders))]
     for top, on_error in todo:  # which grows meanwhile
@@ -76,6 +78,9 @@ def _code_folders(folders: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
             below = (os.path.join(base, name) for name in inside)
             todo += [(path, None) for path in below if os.path.islink(path) and _looks_like_code(path)]
             if new:
+                behind_links += on_error is None
+                if behind_links > MAX_FILES:
+                    raise UnknownError("%s has too many folders to look for variables in" % top)
                 yield base, names
 
 
@@ -84,13 +89,19 @@ def _raise(error: OSError) -> None:
 
 
 def _looks_like_code(folder: str) -> bool:
-    """Whether a folder has Python files or packages among its first entries; False if it cannot be read."""
+    """Whether a folder, or one in it, has Python files among its first entries."""
+    found = _first_entries(folder)
+    below = (os.path.join(folder, name) for name in found if name.isidentifier())
+    return any(name.endswith(".py") for name in (*found, *chain.from_iterable(map(_first_entries, below))))
+
+
+def _first_entries(folder: str) -> List[str]:
+    """Return the names of some entries of a folder; of none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            found = [entry.name for entry in islice(entries, MAX_FILES)]
+            return [entry.name for entry in islice(entries, FIRST_ENTRIES)]
     except OSError:
-        return False
-    return any(name.endswith(".py") or os.path.isfile(os.path.join(folder, name, "__init__.py")) for name in found)
+        return []
 
 
 def _first_write_in(path: str, reads: Optional[Container[str]]) -> Optional[str]:

@@ -119,11 +119,32 @@ def test_folders_of_data_are_no_limit_and_those_behind_links_are_passed_by(tmp_p
         (project / "data" / str(number)).mkdir(parents=True)
     (project / "src").mkdir()
     (project / "src" / "settings.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
-    (disk / "images" / "lost").mkdir(parents=True)
-    (disk / "images" / "lost" / "setup.py").write_text("import os\nos.environ.clear()\n")
+    (disk / "images" / "a" / "b").mkdir(parents=True)
+    (disk / "images" / "a" / "b" / "setup.py").write_text("import os\nos.environ.clear()\n")
     (project / "images").symlink_to(disk / "images")
     assert mattering_write([str(project)]) == f"{project}/src/settings.py:2 sets OMP_NUM_THREADS"
     assert list(environ_writes.project_files([str(project)])) == [f"{project}/src/settings.py"]
+
+
+def test_a_package_without_init_behind_a_link_is_examined(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "acme" / "train").mkdir(parents=True)
+    (tmp_path / "acme" / "train" / "settings.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
+    (tmp_path / "project" / "acme").symlink_to("../acme")
+    found = mattering_write([f"{tmp_path}/project"])
+    assert found == f"{tmp_path}/project/acme/train/settings.py:2 sets OMP_NUM_THREADS"
+
+
+def test_a_link_to_many_folders_of_which_one_has_code_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environ_writes, "MAX_FILES", 10)
+    (tmp_path / "project").mkdir()
+    for number in range(12):
+        (tmp_path / "disk" / f"{number}").mkdir(parents=True)
+    (tmp_path / "disk" / "prepare.py").touch()
+    (tmp_path / "project" / "data").symlink_to("../disk")
+    assert "data has too many folders" in str(mattering_write([f"{tmp_path}/project"]))
 
 
 @needs_root
