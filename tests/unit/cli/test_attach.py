@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.cli import attach, interrupts
+from clusterddp.cli.output import STDOUT
 from clusterddp.errors import UnreachableError
 from clusterddp.logs.checked_frames import FilePart, Lines
 from clusterddp.logs.merge import FrameArrived
@@ -165,11 +166,11 @@ def test_lines_printed_while_the_run_is_stopped_are_shown(capfd: pytest.CaptureF
 def test_a_reader_who_is_gone_does_not_keep_the_stop_from_being_reported(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    discarded: list[bool] = []
-    monkeypatch.setattr(attach, "discard_stdout", lambda: discarded.append(True))
+    discarded: list[int] = []
+    monkeypatch.setattr(attach, "discard", discarded.append)
 
     def broken() -> Iterator[list[Event]]:
         raise BrokenPipeError
 
     shown_after_stop(broken)
-    assert (discarded, capfd.readouterr().out) == ([True], "")
+    assert (discarded, capfd.readouterr().out) == ([STDOUT], "")
