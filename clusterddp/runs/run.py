@@ -177,13 +177,16 @@ class Run(RunOnHosts):
         Args:
             grace: Seconds, or a duration, between SIGTERM and SIGKILL.
             reason: What the run's record will give as the reason.
-            hosts: Only these, as ``"gpu00,gpu01"`` or several names.
+            hosts: Only these, as ``"gpu00,gpu01"`` or several names; empty: every host.
 
         Raises:
-            UsageError: The grace is no duration.
+            UsageError: The grace is no duration, or ``hosts`` names no host, as ``","`` does.
         """
         seconds = _duration("grace", grace)
-        names = list(dict.fromkeys(split_names(hosts) or self._hosts_to_stop()))
+        names = split_names(hosts)
+        if hosts and not names:
+            raise UsageError("hosts names no host", remedy="write gpu00,gpu01; leave it out to stop every host")
+        names = tuple(dict.fromkeys(names or self._hosts_to_stop()))
         return self.cluster.launcher_of(self.record).cancel(self.cluster, self.id, names, grace=seconds, reason=reason)
 
     def latest(self) -> Run:

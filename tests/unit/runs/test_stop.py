@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import UnreachableError
+from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.runs.run import Run
@@ -53,6 +53,21 @@ def test_the_hosts_that_are_named_alone_are_asked(hosts: str | Sequence[str]) ->
     asked: list[str] = []
     started(asked).stop(hosts=hosts)
     assert asked == ["gpu00", "gpu01"]
+
+
+@pytest.mark.parametrize("hosts", [" ", ",", [""], (" ", "")])
+def test_hosts_without_a_name_are_refused_and_none_is_asked(hosts: str | Sequence[str]) -> None:
+    asked: list[str] = []
+    with pytest.raises(UsageError, match="hosts names no host"):
+        started(asked).stop(hosts=hosts)
+    assert asked == []
+
+
+@pytest.mark.parametrize("hosts", ["", (), []])
+def test_empty_hosts_are_all(hosts: str | Sequence[str]) -> None:
+    asked: list[str] = []
+    started(asked).stop(hosts=hosts)
+    assert asked == ["gpu00", "gpu01", "gpu08"]
 
 
 def test_a_host_that_joined_the_run_since_its_start_and_one_that_was_lost_are_asked_too() -> None:
