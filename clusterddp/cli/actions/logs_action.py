@@ -73,7 +73,7 @@ def act(inventory: Path | None, limit: str | None, run: str | None, **options: A
 
 def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: LogsOptions) -> int:
     """Show or save the lines that the options choose; return the exit code."""
-    _refuse_missing_rank(found, given.rank or ())
+    _report_missing_ranks(found, given.rank or ())
     saver = Saver(given.save, found.id) if given.save else None
     offsets = saver.offsets() if saver else {}
     if given.after:
@@ -94,14 +94,21 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     return reader.exit_code()
 
 
-def _refuse_missing_rank(run: Run, ranks: tuple[int, ...]) -> None:
-    """Raise RunError if no worker of any attempt had one of these ranks, from the start or on a host that joined."""
-    if not ranks or min(ranks) < (run.record.world_size or 0):
+def _report_missing_ranks(run: Run, ranks: tuple[int, ...]) -> None:
+    """Say which ranks no worker of any attempt had, if that is known; raise RunError if that is all of them.
+
+    A worker has its rank from the start or on a host that joined; only for the latter are the hosts asked.
+    """
+    late = {rank for rank in ranks if rank >= (run.record.world_size or 0)}
+    if not late:
         return
     view = run.view()
-    started = (event.rank for node in (*view.earlier, *view.nodes) for event in of_kind(node.events, WORKER_STARTED))
-    if set(ranks).isdisjoint(started):
+    started = {event.rank for node in (*view.earlier, *view.nodes) for event in of_kind(node.events, WORKER_STARTED)}
+    missing = late - started
+    if missing == set(ranks):
         view.holders(ranks)
+    elif missing and not view.silent and not view.record.lost:  # else a host that is not heard may have had them
+        say(f"run {run.id} has no rank {', '.join(map(str, sorted(missing)))}: only the other ranks are shown")
 
 
 def wait_until_begun(run: Run) -> Run:

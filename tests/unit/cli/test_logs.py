@@ -144,7 +144,30 @@ def test_ranks_are_refused_only_if_no_attempt_had_one(
     views: Callable[[], Sequence[RunView]], ranks: tuple[int, ...], said: str
 ) -> None:
     (view,) = views()
-    run: Any = SimpleNamespace(record=view.record, view=lambda: view)
+    run: Any = SimpleNamespace(id="r1", record=view.record, view=lambda: view)
     expected = pytest.raises(RunError, match=said) if said else contextlib.nullcontext()
     with expected:
-        logs._refuse_missing_rank(run, ranks)
+        logs._report_missing_ranks(run, ranks)
+
+
+@pytest.mark.parametrize(
+    ("views", "ranks", "said"),
+    [
+        (_relaunched, (0, 3), ""),
+        (_relaunched, (0, 99, 98, 3), "clusterddp: run r1 has no rank 98, 99: only the other ranks are shown\n"),
+        (_relaunched, (3, 99), "clusterddp: run r1 has no rank 99: only the other ranks are shown\n"),
+        (_elastic, (0, 99), ""),  # the silent host may have had it
+    ],
+)
+def test_ranks_that_no_attempt_had_are_named_beside_those_that_are_there(
+    views: Callable[[], Sequence[RunView]], ranks: tuple[int, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (view,) = views()
+    run: Any = SimpleNamespace(id="r1", record=view.record, view=lambda: view)
+    logs._report_missing_ranks(run, ranks)
+    assert capsys.readouterr().err == said
+
+
+def test_for_ranks_that_the_run_has_from_its_start_no_host_is_asked() -> None:
+    run: Any = SimpleNamespace(id="r1", record=SimpleNamespace(world_size=4), view=lambda: pytest.fail("asked"))
+    logs._report_missing_ranks(run, (0, 3))
