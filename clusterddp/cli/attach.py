@@ -156,7 +156,7 @@ class _RunLines:
         renderer = self._renderer = renderer_for(sys.stdout.buffer, whole=display.whole)
         fold_if_many_ranks(renderer, run, display.ranks, display.fold)
         with (
-            writer(renderer, self.progress.end) as write,
+            writer(renderer, self.progress.end, self._note_drawn) as write,
             RunWatch(run, self._report_event, silence=display.silence) as watch,
         ):
             selection = selection_for(renderer, display)
@@ -176,6 +176,11 @@ class _RunLines:
                     write(events)
         except OSError:  # Ctrl-C has ended the output's reader too
             discard(STDOUT)
+
+    def _note_drawn(self) -> None:
+        """Note that the rest begins after what was drawn; if its writing is interrupted, ``show_rest`` goes on with it."""
+        if self._follower:
+            self._follower.note_shown()
 
     def _report_event(self, event: str, line: str) -> None:
         say_event(event, line)

@@ -75,11 +75,12 @@ def say_warm_servers(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def writer(
-    renderer: Renderer, end_status: Callable[[], None] = lambda: None
+    renderer: Renderer, end_status: Callable[[], None] = lambda: None, note_drawn: Callable[[], None] = lambda: None
 ) -> Iterator[Callable[[list[Event]], None]]:
     """Yield a function that writes batches of log events to stdout; clear a partly drawn line at the end.
 
-    ``end_status`` ends the status line before the first output.
+    ``end_status`` ends the status line before the first output. ``note_drawn`` is called when a batch is drawn: what
+    of it is not written then, because of Ctrl-C, the next writer of the same renderer writes first.
     """
     output = sys.stdout.buffer
     # Only a terminal shows partial lines, which other output would break. A pipe's reader may pause, so no lock there.
@@ -91,25 +92,41 @@ def writer(
         if renderer.shows(events):
             end_status()
         with lock:
-            output.write(renderer.draw(events))
-            output.flush()
+            renderer.unwritten += renderer.draw(events)
+            note_drawn()
+            _write_all(output, renderer.unwritten)
         while renderer.notices:
             say(renderer.notices.pop(0))
 
     def hide_partial_line() -> None:
-        output.write(renderer.hide())
-        output.flush()
+        renderer.unwritten += renderer.hide()
+        _write_all(output, renderer.unwritten)
 
     STATUS_LINE.hide_output = hide_partial_line if renderer.partials else None
     try:
         yield write
     except BaseException:
-        if can_write_now(output):  # else Ctrl-C would wait for a reader who has paused
+        # else Ctrl-C would wait for a reader who has paused or is slow
+        if not renderer.unwritten and can_write_now(output):
             hide_partial_line()
         raise
     finally:
         STATUS_LINE.hide_output = None
     hide_partial_line()
+
+
+def _write_all(output: IO[bytes], unwritten: bytearray) -> None:
+    """Write all bytes, and remove what is written; after Ctrl-C, what is left there is exactly what was not."""
+    output.flush()
+    raw = getattr(output, "raw", output)  # the buffer does not tell how much it wrote before Ctrl-C
+    while unwritten:
+        written: list[int | None] = []  # None: it takes nothing now, and does not block
+        try:
+            written.extend(map(raw.write, [unwritten]))  # one call, so that Ctrl-C comes before it or after its result
+        finally:
+            del unwritten[: sum(filter(None, written))]
+        if written == [None]:
+            select.select([], [output], [])
 
 
 def report_proofs(run: str, proofs: list[Proof]) -> int:

@@ -190,10 +190,10 @@ class Merge:
         """Return the events that can be shown now, waiting at most ``timeout`` seconds for one.
 
         The result is empty after that time, or when everything is done. Calling this again confirms that the last batch
-        was shown: only then does ``offsets`` move past it.
+        was shown, as ``confirm`` does: only then does ``offsets`` move past it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._advance_offsets()
+        self.confirm()
         with self._lock:
             events = self._collect()
             while not events and not self.done:
@@ -206,6 +206,13 @@ class Merge:
                 raise self._bug
         self._returned = events
         return events
+
+    def confirm(self) -> None:
+        """Move ``offsets`` past the last batch, which was shown; a second call for it has no effect."""
+        for event in self._returned:
+            if isinstance(event, FrameArrived):
+                self.offsets[event.host].update(_offsets_after(event.frame))
+        self._returned = []
 
     def _wait(self, remaining: float | None) -> None:
         """Wait for an arrival; if a silent host has held back the others for long enough, let them pass."""
@@ -263,13 +270,6 @@ class Merge:
         self._in_past.difference_update(queues)
         self._heads = [head for head in self._heads if head[2] in self._in_past]
         heapq.heapify(self._heads)
-
-    def _advance_offsets(self) -> None:
-        """Move ``offsets`` past the last batch, which was shown."""
-        for event in self._returned:
-            if isinstance(event, FrameArrived):
-                self.offsets[event.host].update(_offsets_after(event.frame))
-        self._returned = []
 
     # The methods below run in a host's thread.
 

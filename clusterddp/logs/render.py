@@ -112,6 +112,10 @@ class Renderer(FrameReader[bytes]):
     partials = False  # whether it can show unfinished lines
     timed = False  # whether it needs the lines' times
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.unwritten = bytearray()  # what was drawn; the caller that writes it removes it
+
     def draw(self, events: Iterable[Event]) -> bytes:
         """Return what a batch of events adds to the output; messages for the user are added to ``notices``."""
         pieces = []

@@ -88,10 +88,16 @@ class Follower:
             if self.run.spools:  # empty: the attempt ended before any host began its part
                 self.tell("relaunched", f"attempt {self.run.attempt} on {folded_names(self.run.record.hosts)}")
 
-    def rest(self, hosts: Container[str]) -> Iterator[list[Event]]:
-        """Yield, of these hosts, the batches after those that ``batches`` yielded before it was interrupted.
+    def note_shown(self) -> None:
+        """Note that the last batch was shown, though its handling may yet be interrupted."""
+        if self._merge:
+            self._merge.confirm()
 
-        The run has been stopped meanwhile. A host that says nothing for some time is not waited for.
+    def rest(self, hosts: Container[str]) -> Iterator[list[Event]]:
+        """Yield, of these hosts, the batches after those that were shown before ``batches`` was interrupted.
+
+        The last batch counts as shown only if ``note_shown`` was called for it: otherwise its lines are read again. The
+        run has been stopped meanwhile. A host that says nothing for some time is not waited for.
         """
         if self._merge is None:
             return

@@ -6,8 +6,11 @@ import contextlib
 import io
 import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,7 @@ import pytest
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli.doctor_tables import print_doctor
-from clusterddp.cli.output import replace_unencodable, say, write_file
+from clusterddp.cli.output import replace_unencodable, say, write_file, writer
 from clusterddp.cli.run_lines import fold_if_many_ranks
 from clusterddp.logs.render import TextRenderer
 
@@ -109,3 +112,32 @@ def test_what_was_there_stays_where_it_cannot_be_written(tmp_path: Path) -> None
         with full_disk(), pytest.raises(OSError, match="too large"):
             write_file(tmp_path / name, "x" * 200)
     assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_ctrl_c_while_a_batch_is_written_neither_loses_nor_repeats_a_byte(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The reader of a pipe has paused; it reads on once Ctrl-C has come."""
+    text = b"".join(b"line %d\n" % number for number in range(size))
+    renderer: Any = TextRenderer()
+    monkeypatch.setattr(renderer, "draw", lambda _events: text)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as output, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        taken = 1 << 16 if len(text) > 1 << 16 else 0  # what the pipe holds
+        drawn: list[int] = []
+        with contextlib.suppress(KeyboardInterrupt), writer(renderer, note_drawn=lambda: drawn.append(1)) as write:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            write([])
+            time.sleep(5.0)  # where it was written at once
+        assert drawn == [1]
+        assert len(renderer.unwritten) == (len(text) - taken if taken else 0)
+        got: list[bytes] = []
+        thread = threading.Thread(target=lambda: got.append(reader.read()))
+        thread.start()
+        with writer(renderer):
+            pass
+        output.close()
+        thread.join()
+    assert got == [text]

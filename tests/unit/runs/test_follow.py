@@ -283,11 +283,13 @@ def test_a_run_that_only_one_host_has_removed_is_asked_of_the_others(monkeypatch
     assert (verdict.state, verdict.exit_code) == ("succeeded", 0)
 
 
-def interrupted(run: Scripted) -> Follower:
-    """A follower of a run that Ctrl-C ends once all lines that there are were shown."""
+def interrupted(run: Scripted, *, at_lines: bool = False, shown: bool = False) -> Follower:
+    """A follower of a run that Ctrl-C ends once nothing more has come, or ``at_lines``, which were ``shown`` or not."""
     follower = Follower(run, Selection(follow=True), wait=lambda: 0.2)  # type: ignore[arg-type]
     for batch in follower.batches():
-        if not batch:  # nothing more has come
+        if at_lines and batch and shown:
+            follower.note_shown()
+        if at_lines == bool(batch):
             break
     return follower
 
@@ -303,6 +305,15 @@ def test_the_rest_of_an_interrupted_follow_begins_after_what_was_shown() -> None
     follower = interrupted(run)
     assert rest_of(follower, "gpu00") == ["b\n"]
     assert [(asked["follow"], asked["offsets"]) for asked in run.asked] == [(True, {}), (False, {"0.0.out": 2})]
+    silence.set()
+
+
+@pytest.mark.parametrize(("shown", "start"), [(True, {"0.0.out": 2}), (False, {})])
+def test_the_rest_begins_after_the_last_batch_if_that_was_shown(*, shown: bool, start: dict[str, int]) -> None:
+    silence = threading.Event()
+    run = Scripted({"gpu00": [[line("a\n"), silence], [END]]}, [succeeded(0)])
+    assert rest_of(interrupted(run, at_lines=True, shown=shown), "gpu00") == []
+    assert run.asked[-1]["offsets"] == start
     silence.set()
 
 
