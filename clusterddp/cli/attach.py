@@ -17,7 +17,6 @@ from clusterddp.cli.arrays import find_referenced_runs
 from clusterddp.cli.bundle_lines import write_after_failure
 from clusterddp.cli.output import (
     STDOUT,
-    can_write_now,
     discard,
     report_proofs,
     report_unasked,
@@ -51,6 +50,9 @@ if TYPE_CHECKING:
     from clusterddp.runs.run import Run
     from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.verdict_lines import Verdict
+
+
+PATIENCE = 1.0  # seconds in which a reader of the rest takes nothing after which he counts as paused
 
 
 class DetachedError(BaseException):
@@ -165,20 +167,22 @@ class _RunLines:
             self.notifier.record = follower.run.record
             return verdict
 
-    def show_rest(self, proofs: list[Proof]) -> None:
-        """Show what was printed while the run was stopped, on hosts that answered; not where nobody reads it."""
+    def show_rest(self, run: Run, proofs: list[Proof]) -> None:
+        """Show what was printed while the run was stopped, on hosts that answered, until Ctrl-C or a paused reader."""
         answered = {proof.host for proof in proofs if not proof.error}
-        if not self._renderer or not self._follower or not can_write_now(sys.stdout.buffer):
+        if not self._renderer or not self._follower:
             return
         try:
-            with writer(self._renderer) as write:
+            with writer(self._renderer, patience=PATIENCE) as write:
                 for events in self._follower.rest(answered):
                     write(events)
+        except (KeyboardInterrupt, TimeoutError):
+            say_last(f"not all lines were shown; `clusterddp logs {run.id}` shows them")
         except OSError:  # Ctrl-C has ended the output's reader too
             discard(STDOUT)
 
     def _note_drawn(self) -> None:
-        """Note that the rest begins after what was drawn; if its writing is interrupted, ``show_rest`` goes on with it."""
+        """Note that the rest begins after what was drawn; ``show_rest`` first writes what is left of that."""
         if self._follower:
             self._follower.note_shown()
 
@@ -211,14 +215,14 @@ def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt, lines: _RunL
     try:
         say_last(f"stopping run {run.id}; Ctrl-C again leaves the rest to `clusterddp stop {run.id}`")
         proofs = run.stop(grace=grace, reason=interrupt_reason(interrupt))
-        if lines:
-            lines.show_rest(proofs)
         report_proofs(run.id, proofs)
         report_unasked(run, proofs)
         verdict = run.stopped(proofs)
     except KeyboardInterrupt:
         say(f"left in the middle of the stop; `clusterddp stop {run.id}` finishes it")
         os._exit(code)  # threads still wait for hosts
+    if lines:
+        lines.show_rest(run, proofs)
     if lines and verdict:
         lines.notifier.tell(end_event(verdict.state), verdict.line)
     return print_own_end(run, verdict) if verdict else code

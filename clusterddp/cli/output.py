@@ -75,12 +75,16 @@ def say_warm_servers(cluster: Cluster) -> None:
 
 @contextlib.contextmanager
 def writer(
-    renderer: Renderer, end_status: Callable[[], None] = lambda: None, note_drawn: Callable[[], None] = lambda: None
+    renderer: Renderer,
+    end_status: Callable[[], None] = lambda: None,
+    note_drawn: Callable[[], None] = lambda: None,
+    patience: float | None = None,
 ) -> Iterator[Callable[[list[Event]], None]]:
     """Yield a function that writes batches of log events to stdout; clear a partly drawn line at the end.
 
     ``end_status`` ends the status line before the first output. ``note_drawn`` is called when a batch is drawn: what
     of it is not written then, because of Ctrl-C, the next writer of the same renderer writes first.
+    ``patience``: raise TimeoutError where the reader takes nothing for so many seconds; None: wait for him.
     """
     output = sys.stdout.buffer
     # Only a terminal shows partial lines, which other output would break. A pipe's reader may pause, so no lock there.
@@ -94,13 +98,13 @@ def writer(
         with lock:
             renderer.unwritten += renderer.draw(events)
             note_drawn()
-            _write_all(output, renderer.unwritten)
+            _write_all(output, renderer.unwritten, patience)
         while renderer.notices:
             say(renderer.notices.pop(0))
 
     def hide_partial_line() -> None:
         renderer.unwritten += renderer.hide()
-        _write_all(output, renderer.unwritten)
+        _write_all(output, renderer.unwritten, patience)
 
     STATUS_LINE.hide_output = hide_partial_line if renderer.partials else None
     try:
@@ -115,14 +119,20 @@ def writer(
     hide_partial_line()
 
 
-def _write_all(output: IO[bytes], unwritten: bytearray) -> None:
-    """Write all bytes, and remove what is written; after Ctrl-C, what is left there is exactly what was not."""
+def _write_all(output: IO[bytes], unwritten: bytearray, patience: float | None) -> None:
+    """Write all bytes, and remove what is written; after Ctrl-C, what is left there is exactly what was not.
+
+    Raises TimeoutError where the reader takes nothing for ``patience`` seconds.
+    """
     output.flush()
     raw = getattr(output, "raw", output)  # the buffer does not tell how much it wrote before Ctrl-C
     while unwritten:
+        if patience is not None and not can_write_now(output, patience):
+            raise TimeoutError
+        piece = unwritten if patience is None else unwritten[: select.PIPE_BUF]  # so much does not block
         written: list[int | None] = []  # None: it takes nothing now, and does not block
         try:
-            written.extend(map(raw.write, [unwritten]))  # one call, so that Ctrl-C comes before it or after its result
+            written.extend(map(raw.write, [piece]))  # one call, so that Ctrl-C comes before it or after its result
         finally:
             del unwritten[: sum(filter(None, written))]
         if written == [None]:
@@ -240,6 +250,6 @@ def put(line: str) -> None:
     sys.stdout.write(f"{one_line(line)}\n")
 
 
-def can_write_now(output: IO[bytes]) -> bool:
-    """Whether a write would not block, as it does while a terminal or a pager is paused. A file never blocks."""
-    return bool(select.select([], [output], [], 0)[1])
+def can_write_now(output: IO[bytes], timeout: float = 0.0) -> bool:
+    """Whether a write would not block, or not in so many seconds, as while a pager is paused. A file never blocks."""
+    return bool(select.select([], [output], [], timeout)[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +151,8 @@ def shown_after_stop(batches: Callable[[], Iterator[list[Event]]]) -> None:
     nothing: Any = None
     lines: Any = attach._RunLines(nothing, nothing, nothing)
     lines._renderer, lines._follower = TextRenderer(), SimpleNamespace(rest=rest)
-    lines.show_rest([Proof(host="gpu00"), Proof(host="gpu01", error="gpu01: no answer")])
+    run: Any = SimpleNamespace(id="abcdefghij")
+    lines.show_rest(run, [Proof(host="gpu00"), Proof(host="gpu01", error="gpu01: no answer")])
 
 
 def saved() -> Iterator[list[Event]]:
@@ -174,3 +176,43 @@ def test_a_reader_who_is_gone_does_not_keep_the_stop_from_being_reported(
 
     shown_after_stop(broken)
     assert (discarded, capfd.readouterr().out) == ([STDOUT], "")
+
+
+def printed_much() -> Iterator[list[Event]]:
+    body = b"a line of the job\n" * 10000
+    part = FilePart(file="0.0.out", start=0, local_rank=0, rank=0, stream="out", offset=0, next=len(body))
+    yield [FrameArrived(host="gpu00", frame=Lines(part=part, body=body))]
+
+
+def test_a_reader_who_has_paused_is_told_how_to_see_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(attach, "PATIENCE", 0.1)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "w") as output, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        shown_after_stop(printed_much)
+    assert capfd.readouterr().err == ("clusterddp: not all lines were shown; `clusterddp logs abcdefghij` shows them\n")
+
+
+def test_ctrl_c_while_the_rest_is_shown_leaves_the_proofs_and_the_verdict(capfd: pytest.CaptureFixture[str]) -> None:
+    def rest(_hosts: set[str]) -> Iterator[list[Event]]:
+        press(signal.SIGINT)
+        yield []
+
+    nothing: Any = None
+    lines: Any = attach._RunLines(nothing, nothing, nothing)
+    lines._renderer, lines._follower = TextRenderer(), SimpleNamespace(rest=rest)
+    run: Any = SimpleNamespace(
+        id="abcdefghij",
+        cluster=SimpleNamespace(inventory=SimpleNamespace(pattern="")),
+        hosts={"gpu00"},
+        record=RunRecord(hosts=("gpu00",)),
+        stop=lambda **_: [Proof(host="gpu00", found=3)],
+        stopped=lambda _: None,
+    )
+    assert attach._stop_run(run, 1.0, KeyboardInterrupt(), lines) == 130
+    stopping, proof, rest_line = capfd.readouterr().err.splitlines()
+    assert "stopping run" in stopping
+    assert "abcdefghij: gpu00: " in proof
+    assert "`clusterddp logs abcdefghij` shows them" in rest_line
