@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.verdict_lines import Verdict
 
 
-PATIENCE = 1.0  # seconds in which a reader of the rest takes nothing after which he counts as paused
+PATIENCE = 1.0  # seconds without a byte taken after which the reader of the rest counts as paused
 
 
 class DetachedError(BaseException):
