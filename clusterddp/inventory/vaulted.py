@@ -10,7 +10,7 @@ import yaml
 
 from clusterddp.inventory.variables.variable_names import USED, settings
 from clusterddp.inventory.yaml_values import Marked
-from clusterddp.inventory.yamlfile import MERGE_TAG, VAULT_HEADER, VAULT_TAGS, compose, decode, is_json
+from clusterddp.inventory.yamlfile import MERGE_TAG, VAULT_HEADER, VAULT_TAGS, compose, decode, is_json, syntax_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -32,17 +32,22 @@ def is_encrypted(text: bytes) -> bool:
     return text.startswith(VAULT_HEADER.encode())
 
 
-def vaulted_values(text: bytes, names: Collection[str]) -> Iterator[Vaulted]:
+def vaulted_values(text: bytes, names: Collection[str], shown: str) -> Iterator[Vaulted]:
     """The encrypted values in a YAML text under keys of these names, at any depth below them, in order.
 
-    A text that is encrypted as a whole is one value.
+    A text that is encrypted as a whole is one value. Raises ``InventoryError``, which names the file as ``shown``, if
+    it is not YAML.
     """
     if is_encrypted(text):
         yield Vaulted(text=text.decode(), start=0, end=len(text))
         return
-    if is_json(text.decode("utf-8-sig")):  # it has no tags
+    whole = text.decode("utf-8-sig")
+    if is_json(whole):  # it has no tags
         return
-    node = compose(text.decode(), "the file", yaml.SafeLoader)  # it was parsed before, so errors need no name
+    try:
+        node = compose(whole, shown)
+    except yaml.YAMLError as error:
+        raise syntax_error(error, whole, shown) from None
     found = {value.start: value for value in _vaulted_below(node, names, under_name=False)} if node else {}
     for start in sorted(found):
         yield found[start]
@@ -62,7 +67,7 @@ def _vaulted_below(node: Any, names: Collection[str], *, under_name: bool) -> It
 
 def replace_values(text: bytes, values: Sequence[Vaulted], plain: Sequence[str]) -> bytes:
     """The text with plain values in place of the encrypted ones."""
-    whole = text.decode()
+    whole = text.decode("utf-8-sig")  # as `vaulted_values` counts
     parts, position = [], 0
     for value, new in zip(values, plain, strict=True):
         old = whole[value.start : value.end]

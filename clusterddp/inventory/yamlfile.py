@@ -61,23 +61,19 @@ def parse(text: str, shown: str) -> Document:
         source, loader = (text.replace("\t", " "), yaml.SafeLoader) if as_json else (text, _Loader)
         node = _compose_checked(source, shown, loader)
         data = None if node is None else builder.value(node)
-    except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, shown) from None
     except yaml.YAMLError as error:
-        at = getattr(error, "position", 0)  # of a character that is not allowed in YAML
-        where = f"{shown}:{text.count(chr(10), 0, at) + 1}"
-        raise InventoryError(f"is not YAML: {error}".replace("\n", " "), where=where) from None
+        raise syntax_error(error, text, shown) from None
     return Document(data=data, duplicates=tuple(builder.duplicates))
 
 
-def compose(text: str, shown: str, loader: Any = _Loader) -> Any:
+def compose(text: str, shown: str) -> Any:
     """The nodes of a YAML text, if their value has a bearable size; None for an empty text.
 
     Raises ``InventoryError`` if it is nested too deeply, or its aliases and merge keys would make a huge value;
     ``yaml.YAMLError`` if it is not YAML.
     """
     _refuse_deep(text, shown)
-    return _compose_checked(text, shown, loader)
+    return _compose_checked(text, shown, _Loader)
 
 
 def _compose_checked(text: str, shown: str, loader: Any) -> Any:
@@ -115,7 +111,12 @@ def is_json(text: str) -> bool:
     return True
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, shown: str) -> InventoryError:
+def syntax_error(error: yaml.YAMLError, text: str, shown: str) -> InventoryError:
+    """The error for a text that is not YAML, without the line itself, which may hold a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        at = getattr(error, "position", 0)  # of a character that is not allowed in YAML
+        where = f"{shown}:{text.count(chr(10), 0, at) + 1}"
+        return InventoryError(f"is not YAML: {error}".replace("\n", " "), where=where)
     mark = error.problem_mark or error.context_mark
     where = f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
     problem = " ".join(str(part) for part in (error.context, error.problem) if part)

@@ -77,7 +77,7 @@ def _program(name: str, source: Path) -> str:
 
 def _without_encrypted(files: dict[str, bytes], source: Path) -> dict[str, bytes]:
     """Replace what is encrypted by its plain text: values of variables that we use, and files as a whole."""
-    found = {name: list(vaulted_values(data, USED)) for name, data in files.items()}
+    found = {name: list(vaulted_values(data, USED, str(source.parent / name))) for name, data in files.items()}
     plain = iter(_decrypt([value.text.encode() for values in found.values() for value in values], source))
     made = dict(files)
     for name, values in found.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from clusterddp.errors import InventoryError
 from clusterddp.inventory.vaulted import replace_values, vaulted_values
 
 TEXT = b"""
@@ -25,14 +26,14 @@ all:
 
 
 def test_those_of_variables_that_we_use_are_found_in_order() -> None:
-    found = [value.text for value in vaulted_values(TEXT, {"ansible_user", "clusterddp_env", "clusterddp_setup"})]
+    found = [value.text for value in vaulted_values(TEXT, {"ansible_user", "clusterddp_env", "clusterddp_setup"}, "f")]
     assert found == ["$ANSIBLE_VAULT;1.1;AES256\n6162\n", "one", "two"]
 
 
 @pytest.mark.parametrize("tag", [b"&v !vault", b"!vault &v"])
 def test_a_value_that_an_anchor_shares_is_found_once(tag: bytes) -> None:
     text = b"a: {x: %s one}\nb:\n  x: *v\n" % tag
-    found = list(vaulted_values(text, {"x"}))
+    found = list(vaulted_values(text, {"x"}, "f"))
     assert [value.text for value in found] == ["one"]
     assert yaml.safe_load(replace_values(text, found, ["plain"])) == {"a": {"x": "plain"}, "b": {"x": "plain"}}
 
@@ -41,7 +42,7 @@ def test_a_value_that_an_anchor_shares_is_found_once(tag: bytes) -> None:
     "plain", ["s3cret", "", "a: b # c", 'quote " and \\', "two\nlines\n", "\U0001f600 \x85 \x7f", "yes"]
 )
 def test_any_text_takes_its_place_and_nothing_else_changes(plain: str) -> None:
-    found = list(vaulted_values(TEXT, {"ansible_user", "clusterddp_env", "clusterddp_setup"}))
+    found = list(vaulted_values(TEXT, {"ansible_user", "clusterddp_env", "clusterddp_setup"}, "f"))
     made = replace_values(TEXT, found, [plain] * 3)
     assert made.count(b"!vault") == 2
     data = yaml.safe_load(made.replace(b"!vault ", b""))["all"]
@@ -50,4 +51,19 @@ def test_any_text_takes_its_place_and_nothing_else_changes(plain: str) -> None:
 
 
 def test_nothing_is_found_in_nothing() -> None:
-    assert list(vaulted_values(b"", {"x"})) == []
+    assert list(vaulted_values(b"", {"x"}, "f")) == []
+
+
+@pytest.mark.parametrize("start", ["", "\N{ZERO WIDTH NO-BREAK SPACE}"])
+def test_tabs_and_a_byte_order_mark_move_no_value(start: str) -> None:
+    text = f"{start}a:\t1\t# ä\nx: !vault |\n  one\nb: 2\t# end\n".encode()
+    found = list(vaulted_values(text, {"x"}, "f"))
+    assert [value.text for value in found] == ["one\n"]
+    assert replace_values(text, found, ["plain"]).decode() == 'a:\t1\t# ä\nx: "plain"\nb: 2\t# end\n'
+
+
+def test_what_is_no_yaml_is_said_without_its_text() -> None:
+    with pytest.raises(InventoryError, match=r"^f:1:13: is not YAML") as caught:
+        list(vaulted_values(b'x: "s3cret\\ud83d"', {"x"}, "f"))
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__suppress_context__

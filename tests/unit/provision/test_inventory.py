@@ -138,6 +138,12 @@ def test_a_vault_changes_no_other_value(tmp_path: Path, vaulted: str) -> None:
     assert in_plain == (of_all == OF_ALL or vaulted in {"value", "json"})
 
 
+def test_tabs_that_load_reads_are_read_beside_a_vault_too(tmp_path: Path) -> None:
+    inventory = "all:\n  hosts:\n    gpu01:\t# rack 3\n"
+    source = team(tmp_path, inventory, encrypted("ansible_user:\talice\t# of ops\n"), "{}")
+    assert load(stored(source)).hosts[0].user == "alice"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
