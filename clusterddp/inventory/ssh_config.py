@@ -46,14 +46,20 @@ def hosts_of_ssh_config(text: str) -> dict[str, dict[str, Any]]:
     return {name: _variables(name, blocks) for name in _host_names(blocks)}
 
 
-def unconverted_keywords(text: str) -> list[str]:
-    """Keywords in the file that affect how hosts are reached, but that the inventory made of it will not contain."""
+def unconverted_keywords(text: str, *, in_effect: bool) -> list[str]:
+    """Keywords in the file that affect how hosts are reached, but that the inventory made of it will not contain.
+
+    ``in_effect``: ssh applies the file itself, so the keys of jump hosts are not lost.
+    """
     found = {match[1].lower(): match[1] for line in text.splitlines() if (match := SSH_CONFIG_LINE.fullmatch(line))}
     keywords = [spelled for keyword, spelled in found.items() if keyword in _UNCONVERTED]
-    return keywords + [f"IdentityFile of jump host {host}" for host in _jump_hosts_with_key(_blocks(text))]
+    jump_hosts = [] if in_effect else _jump_hosts_with_key(_blocks(text))
+    return keywords + [f"IdentityFile of jump host {host}" for host in jump_hosts]
 
 
 def _jump_hosts_with_key(blocks: list[tuple[list[str], Settings]]) -> list[str]:
+    if not any("proxyjump" in settings for _, settings in blocks):  # what follows takes quadratic time
+        return []
     jumps = {_effective(name, blocks).get("proxyjump", "none"): None for name in _host_names(blocks)}
     hops = dict.fromkeys(hop for text in jumps for hop in _hops(text, blocks))
     return [hop for hop in hops if _settings_of_hop(hop, blocks).get("identityfile", "none").lower() != "none"]
@@ -96,6 +102,8 @@ def _effective(name: str, blocks: list[tuple[list[str], Settings]]) -> Settings:
 
 
 def _matches(name: str, pattern: str) -> bool:
+    if "*" not in pattern and "?" not in pattern:  # a large file has thousands of them, for each of its hosts
+        return name == pattern
     plain = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
     return bool(re.fullmatch(plain, name))
 

@@ -77,7 +77,7 @@ def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
 
 def _say_what_is_left_out(text: str, origin: str, *, in_effect: bool) -> None:
     """Print which settings of an ssh_config the inventory will lack; ``in_effect``: ssh applies that file itself."""
-    left_out = unconverted_keywords(text) if in_effect or is_ssh_config(text) else []
+    left_out = unconverted_keywords(text, in_effect=in_effect) if in_effect or is_ssh_config(text) else []
     dropped = [keyword for keyword in left_out if keyword.lower() != "include"]
     if len(dropped) < len(left_out):
         say(f"{origin}: the files of its Include are not read; hosts that stand there are left out")

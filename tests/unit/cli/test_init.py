@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,18 @@ def test_a_jump_host_is_reached_through_its_own_ones_and_its_key_is_told_to_be_l
     *_, last = load("inventory.yaml").hosts
     assert last.ssh_args == ("-o", "ProxyJump=10.0.0.1,alice@10.0.0.2,b3")
     assert "c: IdentityFile of jump host alice@b2" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["home/.ssh/config", "other"])
+def test_a_large_ssh_config_is_read_at_once(name: str) -> None:
+    file = Path(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    names = [f"gpu{number:04}" for number in range(800)]
+    file.write_text("".join(f"Host {name}\n ProxyJump gate\n" for name in names))
+    began = time.process_time()
+    assert len(made(name)) == 800
+    assert time.process_time() - began < 10.0
 
 
 @pytest.mark.usefixtures("folder")
