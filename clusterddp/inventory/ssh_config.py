@@ -156,10 +156,9 @@ def _hops(text: str, blocks: list[tuple[list[str], Settings]]) -> list[str]:
 
 
 def _settings_of_hop(hop: str, blocks: list[tuple[list[str], Settings]]) -> Settings:
-    """The file's settings for a jump host; none if no Host line names it."""
+    """The file's settings for a jump host."""
     match = _JUMP.fullmatch(hop)
-    named = match is not None and any(match["host"] in patterns for patterns, _ in blocks)
-    return _effective(match["host"], blocks) if match and named else {}
+    return _effective(match["host"], blocks) if match else {}
 
 
 def _port(text: str, where: str) -> int:

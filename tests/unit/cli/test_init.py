@@ -209,6 +209,14 @@ def test_a_jump_host_is_reached_through_its_own_ones_and_its_key_is_told_to_be_l
 
 
 @pytest.mark.usefixtures("folder")
+def test_patterns_apply_to_jump_hosts_too() -> None:
+    Path("c").write_text("Host gpu01\n ProxyJump jump.corp\nHost *.corp\n ProxyJump gate\nHost *\n User alice\n")
+    made("c")
+    (host,) = load("inventory.yaml").hosts
+    assert (host.user, host.ssh_args) == ("alice", ("-o", "ProxyJump=alice@gate,alice@jump.corp"))
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", ["home/.ssh/config", "other"])
 def test_a_large_ssh_config_is_read_at_once(name: str) -> None:
     file = Path(name)
