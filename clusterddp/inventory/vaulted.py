@@ -10,7 +10,16 @@ import yaml
 
 from clusterddp.inventory.variables.variable_names import USED, settings
 from clusterddp.inventory.yaml_values import Marked
-from clusterddp.inventory.yamlfile import MERGE_TAG, VAULT_HEADER, VAULT_TAGS, compose, decode, is_json, syntax_error
+from clusterddp.inventory.yamlfile import (
+    MERGE_TAG,
+    VAULT_HEADER,
+    VAULT_TAGS,
+    compose,
+    decode,
+    is_json,
+    join_surrogates,
+    syntax_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -86,17 +95,19 @@ def only_used(text: bytes, shown: str) -> bytes:
     settings(data)  # raises for a misspelled name
     node = compose(as_yaml(text).decode(), shown)
     node.value = [(key, value) for key, value in node.value if key.value in USED or key.tag == MERGE_TAG]
-    return _serialized(node)
+    return str(yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True)).encode()
 
 
 def as_yaml(text: bytes) -> bytes:
     """The text, without a byte order mark; YAML if it is JSON, each scalar as it is written."""
     whole = text.decode("utf-8-sig")
-    return _serialized(yaml.compose(whole.replace("\t", " "), yaml.SafeLoader)) if is_json(whole) else whole.encode()
-
-
-def _serialized(node: Any) -> bytes:
-    return str(yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True)).encode()
+    if not is_json(whole):
+        return whole.encode()
+    events = list(yaml.parse(whole.replace("\t", " "), yaml.SafeLoader))
+    for event in events:
+        if isinstance(event, yaml.ScalarEvent):
+            event.value = join_surrogates(event.value)  # libyaml reads no pair that is escaped
+    return str(yaml.emit(events, Dumper=yaml.SafeDumper, allow_unicode=True)).encode()
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -213,7 +213,9 @@ class _Builder:
 
 def _json_scalar(node: yaml.ScalarNode) -> Any:
     """A scalar by JSON's rules: YAML 1.1 would read 1e5 as text and split a pair of surrogates."""
-    if node.style == '"':
-        text = cast("str", node.value)
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return json.loads(node.value)
+    return join_surrogates(node.value) if node.style == '"' else json.loads(node.value)
+
+
+def join_surrogates(text: str) -> str:
+    """The text with each pair of surrogates as the character that it stands for."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

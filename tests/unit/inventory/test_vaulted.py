@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory.vaulted import replace_values, vaulted_values
+from clusterddp.inventory.vaulted import as_yaml, only_used, replace_values, vaulted_values
+from clusterddp.inventory.yamlfile import decode
 
 TEXT = b"""
 all:
@@ -67,3 +68,11 @@ def test_what_is_no_yaml_is_said_without_its_text() -> None:
         list(vaulted_values(b'x: "s3cret\\ud83d"', {"x"}, "f"))
     assert "s3cret" not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+def test_a_character_that_json_escapes_as_a_pair_stays_one() -> None:
+    text = b'{\n\t"ansible_user": "\\ud83d\\ude00", "\\ud83d": ["\\/\\t", 1e5, 0.10, null, true, "yes"]}\n'
+    written = as_yaml(text)
+    assert yaml.safe_load(written) == {"ansible_user": "\U0001f600", "\ufffd": ["/\t", "1e5", 0.1, None, True, "yes"]}
+    assert b"0.10" in written
+    assert decode(only_used(text, "f"), "f").data == {"ansible_user": "\U0001f600"}
