@@ -11,7 +11,6 @@ import yaml
 from clusterddp.inventory.variables.variable_names import USED, settings
 from clusterddp.inventory.yaml_values import Marked
 from clusterddp.inventory.yamlfile import (
-    MERGE_TAG,
     VAULT_HEADER,
     VAULT_TAGS,
     compose,
@@ -94,7 +93,8 @@ def only_used(text: bytes, shown: str) -> bytes:
         return text
     settings(data)  # raises for a misspelled name
     node = compose(as_yaml(text).decode(), shown)
-    node.value = [(key, value) for key, value in node.value if key.value in USED or key.tag == MERGE_TAG]
+    yaml.constructor.SafeConstructor().flatten_mapping(node)  # the merge key <<, whose values come first
+    node.value = list({key.value: (key, value) for key, value in node.value if key.value in USED}.values())
     return str(yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True)).encode()
 
 

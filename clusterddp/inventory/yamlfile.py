@@ -20,7 +20,7 @@ from clusterddp.inventory.yaml_values import Marked, Opaque
 # libyaml's parser is ten times as fast and gives the same nodes with the same marks.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 VAULT_TAGS = frozenset({"!vault", "!vault-encrypted"})
-_MAP, MERGE_TAG = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
+_MAP, _MERGE_TAG = "tag:yaml.org,2002:map", "tag:yaml.org,2002:merge"
 VAULT_HEADER = "$ANSIBLE_VAULT"
 _MAX_DEPTH = 100  # levels; the parser recurses in C, where only the end of the stack would stop it
 _MAY_BE_DEEP = re.compile(rf"^ {{{_MAX_DEPTH}}}|(?:[-?] +){{{_MAX_DEPTH}}}", re.MULTILINE)
@@ -194,7 +194,7 @@ class _Builder:
         """Record duplicate keys before merge keys are flattened: to override a merged key is no duplicate."""
         first: dict[Any, int] = {}
         for key_node, _ in node.value:
-            if key_node.tag == MERGE_TAG:
+            if key_node.tag == _MERGE_TAG:
                 continue
             key, line = self._key(key_node), key_node.start_mark.line + 1
             if key in first:

@@ -76,3 +76,17 @@ def test_a_character_that_json_escapes_as_a_pair_stays_one() -> None:
     assert yaml.safe_load(written) == {"ansible_user": "\U0001f600", "\ufffd": ["/\t", "1e5", 0.1, None, True, "yes"]}
     assert b"0.10" in written
     assert decode(only_used(text, "f"), "f").data == {"ansible_user": "\U0001f600"}
+
+
+def test_of_merged_variables_those_that_we_use_are_kept_and_the_last_of_each() -> None:
+    text = b"""
+x: &x {password: s3cret, ansible_user: alice, ansible_port: 22}
+y: &y {ansible_user: bob, ansible_host: 010}
+<<: [*x, *y]
+ansible_port: 2200
+"""
+    made = only_used(text, "f")
+    found = decode(made, "f")
+    used = {"ansible_user", "ansible_host", "ansible_port"}
+    assert found.data.texts == {name: decode(text, "f").data.texts[name] for name in used}
+    assert (set(found.data), found.duplicates, b"s3cret" in made) == (used, (), False)
