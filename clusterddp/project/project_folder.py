@@ -75,14 +75,20 @@ def write(folder: Path, name: str, data: bytes) -> Path:
 def write_folder(folder: Path, name: str, files: Mapping[str, bytes]) -> Path:
     """Write a folder in ``.clusterddp/`` in place of the earlier one; return the path of the last of its files.
 
-    That one is missing until all others are there.
+    The earlier one stays until all files are written.
     """
     with raise_unwritable(folder):
-        earlier = real_folder(folder, name)
-        if earlier.exists():
-            (earlier / list(files)[-1]).unlink(missing_ok=True)
-            shutil.rmtree(earlier)
-    return [write(folder, f"{name}/{file}", data) for file, data in files.items()][-1]
+        target = real_folder(make_folder(folder), name)
+        unfinished = Path(tempfile.mkdtemp(dir=folder, suffix=_SUFFIX))
+        try:
+            for file, data in files.items():
+                write(folder, f"{unfinished.name}/new/{file}", data)
+            with contextlib.suppress(FileNotFoundError):
+                target.rename(unfinished / "earlier")
+            (unfinished / "new").rename(target)
+        finally:
+            shutil.rmtree(unfinished)
+    return target / list(files)[-1]
 
 
 def append(folder: Path, name: str, data: bytes) -> None:

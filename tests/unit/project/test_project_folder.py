@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -142,6 +143,27 @@ def test_a_folder_is_replaced_whole_and_private(project: Project) -> None:
         "inventory.yaml": 0o600,
     }
     assert (made, made.read_bytes()) == (folder / "inventory.yaml", b"5")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(OSError(errno.ENOSPC, "full"), UsageError), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_a_folder_stays_until_the_next_is_whole(
+    project: Project, monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException]
+) -> None:
+    made = project.write_folder("converted", {"group_vars/all": b"1", "inventory.yaml": b"2"})
+    seen: list[bytes] = []
+
+    def fsync(_: int) -> None:
+        seen.append(made.read_bytes())
+        if len(seen) == 2:
+            raise error
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(raised):
+        project.write_folder("converted", {"group_vars/all": b"3", "inventory.yaml": b"4"})
+    assert (seen, made.read_bytes(), (made.parent / "group_vars/all").read_bytes()) == ([b"2", b"2"], b"2", b"1")
+    assert unfinished(project) == []
 
 
 def test_a_pyproject_that_is_a_pipe_is_said(project: Project) -> None:
