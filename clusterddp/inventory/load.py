@@ -18,7 +18,7 @@ from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.trusted import open_inventory
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables.reader import ForeignInventory
-from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices
+from clusterddp.inventory.varsfiles import VarsFiles, duplicate_notices, encrypted_error
 from clusterddp.inventory.vaulted import is_encrypted
 from clusterddp.inventory.yaml_values import Marked
 from clusterddp.inventory.yamlfile import decode, parse
@@ -89,8 +89,7 @@ def _document(source: InventorySource) -> Document:
             raise _conversion_error(path, "an INI inventory") from None
         raise
     if document.encrypted:
-        remedy = "keep the hosts in a plain file and the secrets in group_vars/"
-        raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
+        raise encrypted_error(path, path)
     if not isinstance(document.data, Marked) and (_is_ini(source) or _looks_like_ini(document.data)):
         raise _conversion_error(path, "an INI inventory")
     if isinstance(document.data, str):

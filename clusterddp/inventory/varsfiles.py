@@ -6,6 +6,7 @@ for all such files in it, sorted.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
@@ -62,14 +63,19 @@ class VarsFiles:
         """The variables in one file."""
         document = decode(data, str(path))
         if document.encrypted:
-            remedy = "give the inventory to up, which has ansible-vault decrypt the file and remembers the inventory"
-            raise ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
+            raise encrypted_error(path, self._source.path if self._source else path)
         self.notices.extend(duplicate_notices(document.duplicates))
         if not document.data:
             return {}
         if not isinstance(document.data, Marked):
             raise InventoryError("must hold a mapping of variables", where=f"{path}:1", remedy="write 'name: value'")
         return variable_names.settings(document.data)
+
+
+def encrypted_error(path: Path, inventory: Path) -> ForeignInventory:
+    """The error for a file of an inventory that is encrypted as a whole."""
+    remedy = f"`clusterddp up {shlex.quote(str(inventory))}` has ansible-vault decrypt it, and remembers the inventory"
+    return ForeignInventory("is encrypted with ansible-vault", where=str(path), remedy=remedy)
 
 
 def duplicate_notices(duplicates: tuple[tuple[str, object, int], ...]) -> Iterator[str]:

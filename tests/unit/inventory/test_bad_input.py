@@ -269,7 +269,8 @@ def test_text_that_is_not_utf8_and_an_encrypted_inventory_are_named(tmp_path: Pa
     path.write_bytes(b"all: {hosts: {h\xff: }}")
     with pytest.raises(InventoryError, match="UTF-8"):
         load(path)
-    assert "encrypted with ansible-vault" in str(_load(tmp_path, "$ANSIBLE_VAULT;1.1;AES256\n6162\n"))
+    error = _load(tmp_path, "$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    assert f"{path}: is encrypted with ansible-vault; `clusterddp up {path}` has" in str(error)
 
 
 @pytest.mark.parametrize("name", ["group_vars/all", "host_vars/a.yml"])
@@ -279,4 +280,5 @@ def test_an_encrypted_file_of_variables_is_not_left_out(tmp_path: Path, name: st
     path.write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
     error = _load(tmp_path, "all: {hosts: {a: }}")
     assert isinstance(error, ForeignInventory)
-    assert f"{path}: is encrypted with ansible-vault; give the inventory to up" in str(error)
+    inventory = tmp_path / "inventory.yaml"
+    assert f"{path}: is encrypted with ansible-vault; `clusterddp up {inventory}` has" in str(error)

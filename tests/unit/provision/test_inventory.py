@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from clusterddp.errors import InventoryError
 from clusterddp.inventory import ForeignInventory, load
 from clusterddp.provision.ansible import source_of
 from clusterddp.provision.inventory import convert
+from tests.remedies import remedy
 
 ANSIBLE = Path(sys.executable).with_name("ansible-inventory")
 VAULT = ANSIBLE.with_name("ansible-vault")
@@ -136,6 +138,23 @@ def test_a_vault_changes_no_other_value(tmp_path: Path, vaulted: str) -> None:
     assert source_of(load(made)) == source
     in_plain = "sudo-word" in (made.parent / "group_vars/all/main.yml").read_text()
     assert in_plain == (of_all == OF_ALL or vaulted in {"value", "json"})
+
+
+ENCRYPTED = remedy(
+    "inventory/varsfiles.py", "`clusterddp up {}` has ansible-vault decrypt it, and remembers the inventory"
+)
+
+
+@pytest.mark.parametrize("encrypt", ["hosts", "group_vars/all/main.yml", "host_vars/gpu01.json"])
+def test_the_command_for_an_encrypted_file_names_the_inventory_that_is_converted(tmp_path: Path, encrypt: str) -> None:
+    source = team(tmp_path / "our team", INVENTORY, OF_ALL, OF_HOST)
+    file = source.parent / encrypt
+    file.write_text(encrypted(file.read_text()))
+    with pytest.raises(ForeignInventory) as caught:
+        load(source)
+    (command,) = ENCRYPTED.commands(str(caught.value))
+    *words, named = shlex.split(command)
+    assert (words, load(stored(Path(named))).hosts[0].env["TOKEN"]) == (["clusterddp", "up"], "s3cret")
 
 
 def test_tabs_that_load_reads_are_read_beside_a_vault_too(tmp_path: Path) -> None:
