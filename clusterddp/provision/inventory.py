@@ -84,9 +84,17 @@ def _without_encrypted(files: dict[str, bytes], source: Path) -> dict[str, bytes
         if is_encrypted(files[name]):
             made[name] = only_used(next(plain), str(source.parent / name))
         elif values:
-            made[name] = replace_values(files[name], values, [next(plain).decode() for _ in values])
+            texts = [_as_text(next(plain), str(source.parent / name)) for _ in values]
+            made[name] = replace_values(files[name], values, texts)
     # A file that was encrypted as a whole may hold values that are encrypted once more.
     return _without_encrypted(made, source) if made != files else made
+
+
+def _as_text(value: bytes, shown: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InventoryError("an encrypted value is no UTF-8 text", where=shown, remedy="encrypt text") from None
 
 
 def _decrypt(texts: Sequence[bytes], source: Path) -> list[bytes]:

@@ -12,6 +12,7 @@ import pytest
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import ForeignInventory, load
+from clusterddp.provision import inventory
 from clusterddp.provision.ansible import source_of
 from clusterddp.provision.inventory import convert
 from tests.remedies import remedy
@@ -176,6 +177,14 @@ def test_an_error_in_what_is_decrypted_has_its_place(tmp_path: Path, text: str, 
     with pytest.raises(InventoryError) as caught:
         load(stored(source))
     assert words in str(caught.value)
+
+
+def test_an_encrypted_value_that_is_no_text_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "_decrypt", lambda texts, _: [b"\xff" for _ in texts])
+    value = "!vault |\n        $ANSIBLE_VAULT;1.1;AES256\n        00\n"
+    (tmp_path / "inventory.yaml").write_text(f"all:\n  hosts: {{gpu00: }}\n  vars:\n    ansible_user: {value}")
+    with pytest.raises(InventoryError, match="an encrypted value is no UTF-8 text"):
+        convert(tmp_path / "inventory.yaml")
 
 
 def test_a_wrong_password_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
