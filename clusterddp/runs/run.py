@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -198,13 +199,22 @@ class Run(RunOnHosts):
 
     def _hosts_to_stop(self) -> list[str]:
         """Return the hosts that may have processes of the run, also those that joined it after it was looked up."""
-        known = (self, self.latest())
-        names = [name for run in known for spools in (run.spools, *run.attempts.values()) for name in spools]
-        records = [run.record for run in known]
-        recorded = [name for one in records for name in (*one.hosts, *one.spares, *one.lost)]
+        known: tuple[Run, ...] = (self,)
+        silent = self.record.hosts
+        with contextlib.suppress(ClusterddpError):
+            view = self.view(brief=True, quiet=True, patience=SILENCE_LIMIT)
+            known = (self, self.at(view))
+            # A job's nodes are not asked one by one.
+            silent = tuple(name for run in known for name in run.record.hosts) if view.job else view.silent
+        parts = [part for run in known for spools in (run.spools, *run.attempts.values()) for part in spools.items()]
+        names = [name for name, spool in parts if spool]
         inventory = self.cluster.inventory
-        asked = {entry.name for entry in inventory.hosts} if inventory.pattern else {*recorded}
-        return names + [name for name in recorded if name in asked]
+        there = {entry.name for entry in inventory.hosts}
+        # A host that answers without a part in the run has none of its processes.
+        unheard = [name for run in known for name in run.record.hosts if name in silent or name not in there]
+        idle = [name for run in known for name in (*run.record.spares, *run.record.lost)]
+        chosen = inventory.pattern or inventory.path is None  # then hosts that it lacks are not meant
+        return names + [name for name in (*unheard, *idle) if name in there or not chosen]
 
 
 def _duration(name: str, value: float | str) -> float:

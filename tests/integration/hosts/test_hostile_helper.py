@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import threading
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -176,6 +176,9 @@ def test_a_stop_whose_proof_is_damaged_is_not_proved_there_and_goes_on_elsewhere
         def launcher_of(self, record: object) -> Ssh:
             del record
             return LAUNCHER
+
+        def describe(self, *_: object) -> NoReturn:
+            raise UnreachableError("good", "is not asked")
 
         def host(self, name: str) -> Host:
             said = encode({"id": 1, "kind": "end"}, json.dumps(answers[name]).encode())

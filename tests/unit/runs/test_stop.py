@@ -22,6 +22,7 @@ class FollowedRun(Run):
     """A run as it was at its start; a look at it finds its record as it is now, or no host that answers."""
 
     now: RunRecord | None = None
+    silent: tuple[str, ...] = ()
 
     def view(self, *_: object, **__: object) -> Any:
         if self.now is None:
@@ -29,7 +30,15 @@ class FollowedRun(Run):
         nodes = [SimpleNamespace(record=self.now)]
         spools: dict[int, dict[str, str]] = {1: {"gpu00": "/s"}}
         return SimpleNamespace(
-            nodes=nodes, record=self.now, attempt=1, spools=spools, current=spools[1], live=True, local_record=None
+            nodes=nodes,
+            record=self.now,
+            attempt=1,
+            spools=spools,
+            current=spools[1],
+            live=True,
+            local_record=None,
+            job=None,
+            silent=self.silent,
         )
 
 
@@ -41,7 +50,7 @@ def started(asked: list[str], *, now: RunRecord | None = None, limited_to: Seque
         return []
 
     hosts = tuple(HostEntry(name=name, address=name) for name in limited_to)
-    inventory = SimpleNamespace(hosts=hosts, pattern=",".join(limited_to))
+    inventory = SimpleNamespace(hosts=hosts, pattern=",".join(limited_to), path="inventory.yaml")
     site: Any = SimpleNamespace(launcher_of=lambda _: SimpleNamespace(cancel=cancel), inventory=inventory)
     run = FollowedRun(site, "abcdefghij", 1, dict.fromkeys(limited_to or START.hosts, "/s"), START)
     run.now = now
@@ -73,7 +82,22 @@ def test_empty_hosts_are_all(hosts: str | Sequence[str]) -> None:
 def test_a_host_that_joined_the_run_since_its_start_and_one_that_was_lost_are_asked_too() -> None:
     asked: list[str] = []
     started(asked, now=START._replace(hosts=("gpu00", "gpu02"), lost=("gpu01", "gpu03"))).stop()
-    assert asked == ["gpu00", "gpu01", "gpu08", "gpu02", "gpu03"]
+    assert asked == ["gpu00", "gpu01", "gpu02", "gpu08", "gpu03"]
+
+
+@pytest.mark.parametrize(("silent", "expected"), [((), ["gpu00"]), (("gpu01",), ["gpu00", "gpu01"])])
+@pytest.mark.parametrize("path", [None, "inventory.yaml"])
+def test_a_host_that_answers_without_a_part_is_not_asked(
+    silent: tuple[str, ...], expected: list[str], path: str | None
+) -> None:
+    asked: list[str] = []
+    run = started(asked, now=START, limited_to=["gpu00"])  # where its start was interrupted
+    hosts = tuple(HostEntry(name=name, address=name) for name in ("gpu00", "gpu01"))
+    inventory = SimpleNamespace(hosts=hosts, pattern="", path=path)
+    run.cluster.inventory = inventory  # type: ignore[assignment]
+    run.silent = silent  # type: ignore[attr-defined]
+    run.stop()
+    assert [name for name in asked if name != "gpu08"] == expected
 
 
 def test_where_no_host_answers_all_that_are_known_are_asked() -> None:
