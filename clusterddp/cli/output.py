@@ -157,9 +157,11 @@ def report_proofs(run: str, proofs: list[Proof]) -> int:
 def report_unasked(run: Run, proofs: list[Proof]) -> None:
     """Say for which hosts of the run there is no proof because ``--limit`` leaves them out."""
     pattern = run.cluster.inventory.pattern
-    latest = run.latest() if pattern else run
+    if not pattern:
+        return
+    latest = run.latest()
     others = sorted({*latest.hosts, *latest.record.lost} - {proof.host for proof in proofs})
-    if pattern and others:
+    if others:
         say(f"{folded_names(others)}: not asked (--limit {pattern}), so nothing is proved there")
 
 
@@ -226,7 +228,7 @@ def say_last(line: str) -> None:
 
 @contextlib.contextmanager
 def writing_last() -> Iterator[None]:
-    """Ignore that stderr cannot be written in the block, be it a full disk or no reader."""
+    """Ignore errors of writing to stderr in the block: a full disk, or no reader."""
     try:
         yield
     except OSError:

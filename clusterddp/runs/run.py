@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -192,26 +191,28 @@ class Run(RunOnHosts):
 
     def latest(self) -> Run:
         """Return the run as its hosts have it now, with those that joined it; as it was known if none answers."""
+        view = self._brief_view()
+        return self.at(view) if view else self
+
+    def _brief_view(self) -> RunView | None:
+        """Return what the hosts that answer soon report of the run; None if none answers."""
         try:
-            return self.at(self.view(brief=True, quiet=True, patience=SILENCE_LIMIT))
+            return self.view(brief=True, quiet=True, patience=SILENCE_LIMIT)
         except ClusterddpError:
-            return self
+            return None
 
     def _hosts_to_stop(self) -> list[str]:
         """Return the hosts that may have processes of the run, also those that joined it after it was looked up."""
-        known: tuple[Run, ...] = (self,)
-        silent = self.record.hosts
-        with contextlib.suppress(ClusterddpError):
-            view = self.view(brief=True, quiet=True, patience=SILENCE_LIMIT)
-            known = (self, self.at(view))
-            # A job's nodes are not asked one by one.
-            silent = tuple(name for run in known for name in run.record.hosts) if view.job else view.silent
+        view = self._brief_view()
+        known = (self, self.at(view)) if view else (self,)
+        recorded = [name for run in known for name in run.record.hosts]
+        silent = view.silent if view and not view.job else recorded  # a job's nodes are not asked one by one
         parts = [part for run in known for spools in (run.spools, *run.attempts.values()) for part in spools.items()]
         names = [name for name, spool in parts if spool]
         inventory = self.cluster.inventory
         there = {entry.name for entry in inventory.hosts}
         # A host that answers without a part in the run has none of its processes.
-        unheard = [name for run in known for name in run.record.hosts if name in silent or name not in there]
+        unheard = [name for name in recorded if name in silent or name not in there]
         idle = [name for run in known for name in (*run.record.spares, *run.record.lost)]
         chosen = inventory.pattern or inventory.path is None  # then hosts that it lacks are not meant
         return names + [name for name in (*unheard, *idle) if name in there or not chosen]
