@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import resource
 import signal
 import subprocess
 import sys
+import termios
 import threading
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from clusterddp.cli.doctor_tables import print_doctor
 from clusterddp.cli.output import replace_unencodable, say, write_file, writer
 from clusterddp.cli.run_lines import fold_if_many_ranks
 from clusterddp.logs.render import TextRenderer
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +116,16 @@ def test_what_was_there_stays_where_it_cannot_be_written(tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
 
 
+def interrupt_once_the_pipe_holds(pipe: int, size: int) -> None:
+    """Press Ctrl-C once so many bytes wait for the pipe's reader."""
+
+    def held() -> int:
+        return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    wait_until("a full pipe", lambda: held() == size)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_ctrl_c_while_a_batch_is_written_neither_loses_nor_repeats_a_byte(
     monkeypatch: pytest.MonkeyPatch, size: int
@@ -128,9 +140,9 @@ def test_ctrl_c_while_a_batch_is_written_neither_loses_nor_repeats_a_byte(
         taken = 1 << 16 if len(text) > 1 << 16 else 0  # what the pipe holds
         drawn: list[int] = []
         with contextlib.suppress(KeyboardInterrupt), writer(renderer, note_drawn=lambda: drawn.append(1)) as write:
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Thread(target=interrupt_once_the_pipe_holds, args=(reading, taken or len(text))).start()
             write([])
-            time.sleep(5.0)  # where it was written at once
+            threading.Event().wait(30)  # where it was written at once
         assert drawn == [1]
         assert len(renderer.unwritten) == (len(text) - taken if taken else 0)
         got: list[bytes] = []

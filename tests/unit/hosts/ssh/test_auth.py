@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from dataclasses import replace
@@ -17,6 +18,7 @@ from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.target import Target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 TARGET = Target(
@@ -63,11 +65,23 @@ class Asking(paramiko.ServerInterface):
         return paramiko.AUTH_SUCCESSFUL  # type: ignore[attr-defined,no-any-return]
 
 
-def asked(prompts: list[str]) -> list[str]:
-    """What the user is asked when a server asks so."""
+@contextlib.contextmanager
+def connected(interface: Asking) -> Iterator[paramiko.Transport]:
+    """A connection to a server of this process, before the login."""
     ours, theirs = socket.socketpair()
     server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
     server.add_server_key(paramiko.ECDSAKey.generate())
+    try:
+        server.start_server(threading.Event(), interface)
+        client.start_client(timeout=30)
+        yield client
+    finally:
+        client.close()
+        server.close()
+
+
+def asked(prompts: list[str]) -> list[str]:
+    """What the user is asked when a server asks so."""
     interface = Asking(prompts)
     found: list[str] = []
 
@@ -75,14 +89,9 @@ def asked(prompts: list[str]) -> list[str]:
         found.append(prompt)
         return "answer"
 
-    try:
-        server.start_server(threading.Event(), interface)
-        client.start_client(timeout=30)
+    with connected(interface) as client:
         Authentication(target=TARGET, credentials=Credentials(ask)).authenticate(client)
-        assert interface.answers == ["answer"] * len(found)
-    finally:
-        client.close()
-        server.close()
+    assert interface.answers == ["answer"] * len(found)
     return found
 
 
@@ -122,17 +131,11 @@ def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
 
         thread = threading.Thread(target=refuse)
         thread.start()
-        ours, theirs = socket.socketpair()
-        server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
-        server.add_server_key(paramiko.ECDSAKey.generate())
+        refused = pytest.raises(AuthenticationError, match=r"the agent did not answer \(could not get keys")
         try:
-            server.start_server(threading.Event(), Asking([]))
-            client.start_client(timeout=30)
-            with pytest.raises(AuthenticationError, match=r"the agent did not answer \(could not get keys"):
+            with connected(Asking([])) as client, refused:
                 Authentication(target=replace(TARGET, agent=True)).authenticate(client)
         finally:
-            client.close()
-            server.close()
             thread.join()
 
 
@@ -141,9 +144,6 @@ def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
 def test_a_password_is_asked_for_where_the_host_asks_no_questions(tmp_path: Path, keys: int, allowed: str) -> None:
     file = tmp_path / "id_ecdsa"
     paramiko.ECDSAKey.generate().write_private_key_file(str(file))
-    ours, theirs = socket.socketpair()
-    server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
-    server.add_server_key(paramiko.ECDSAKey.generate())
     interface = Asking([])
     interface.allowed = allowed
     interface.check_auth_interactive = lambda *_: paramiko.AUTH_FAILED  # type: ignore[method-assign,attr-defined]
@@ -156,14 +156,9 @@ def test_a_password_is_asked_for_where_the_host_asks_no_questions(tmp_path: Path
         prompts.append(prompt)
         return "right"
 
-    try:
-        server.start_server(threading.Event(), interface)
-        client.start_client(timeout=30)
-        target = replace(TARGET, key_files=(file,) * keys)
+    target = replace(TARGET, key_files=(file,) * keys)
+    with connected(interface) as client:
         assert Authentication(target=target, credentials=Credentials(ask)).authenticate(client) == []
-    finally:
-        client.close()
-        server.close()
     assert prompts == ["Password of me on 10.0.0.1:22: "]
 
 
@@ -181,21 +176,12 @@ def test_a_host_that_wants_more_than_a_key_is_not_told_as_one_that_got_none(
 ) -> None:
     file = tmp_path / "id_ecdsa"
     paramiko.ECDSAKey.generate().write_private_key_file(str(file))
-    ours, theirs = socket.socketpair()
-    server, client = paramiko.Transport(theirs), paramiko.Transport(ours)
-    server.add_server_key(paramiko.ECDSAKey.generate())
     interface = Asking([])
     interface.allowed, interface.key_taken = allowed, key_taken
     interface.check_auth_interactive = lambda *_: paramiko.AUTH_FAILED  # type: ignore[method-assign,attr-defined]
     credentials = Credentials(None if answer is None else lambda _: answer)
-    try:
-        server.start_server(threading.Event(), interface)
-        client.start_client(timeout=30)
-        with pytest.raises(AuthenticationError) as error:
-            Authentication(target=replace(TARGET, key_files=(file,)), credentials=credentials).authenticate(client)
-    finally:
-        client.close()
-        server.close()
+    with connected(interface) as client, pytest.raises(AuthenticationError) as error:
+        Authentication(target=replace(TARGET, key_files=(file,)), credentials=credentials).authenticate(client)
     what, _, remedy = str(error.value).partition("; ")
     assert told.format(key=file, allowed=allowed.replace(",", ", ")) in what
     assert ("what was typed did not log in" if answer else "run this at a terminal, where you are asked") in remedy
