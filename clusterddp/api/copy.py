@@ -216,7 +216,7 @@ def _local_name(view: RunView) -> str:
 
 
 def _name_of_path(path: str) -> str:
-    """Return the name of a path here: its last part; of the home folder none, so that only its contents come."""
+    """Return the local name for a path on hosts: its last part, or no name for the home folder."""
     plain = path.rstrip("/")
     return "" if plain == "~" else posixpath.basename(plain)
 

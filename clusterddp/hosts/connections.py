@@ -71,7 +71,7 @@ class Connections:
         return host
 
     def report(self, line: str) -> None:
-        """Report an error of a host, once however often it is met."""
+        """Report an error of a host, unless the same line was reported before."""
         with self._lock:
             is_new = line not in self._reported
             self._reported.add(line)

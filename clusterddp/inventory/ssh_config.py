@@ -144,7 +144,7 @@ def _jump_arguments(text: str, where: str, blocks: list[tuple[list[str], Setting
 
 
 def _hops(text: str, blocks: list[tuple[list[str], Settings]]) -> list[str]:
-    """The jump hosts of a ProxyJump value; ssh reaches the first through its own ProxyJump."""
+    """Return all jump hosts of a ProxyJump value, with those that the first one itself needs before it."""
     hops: list[str] = []
     while text.lower() != "none":
         before = [hop.strip() for hop in text.split(",")]

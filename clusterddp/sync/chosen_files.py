@@ -92,7 +92,7 @@ def destination_path(project: Project, sources: Sequence[str], dest: str | None)
 
 
 def _without_links_above(path: str) -> str:
-    """Return the absolute path; a link keeps its own name, as the job knows it by that."""
+    """Return the absolute path with all links resolved but the last part, by which the job knows the file."""
     above, name = os.path.split(path.rstrip("/"))
     return os.path.realpath(path) if name in ("", ".", "..") else os.path.join(os.path.realpath(above or "."), name)
 

@@ -95,7 +95,7 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
 
 
 def _report_missing_ranks(run: Run, ranks: tuple[int, ...]) -> None:
-    """Say which ranks no worker of any attempt had, if that is known; raise RunError if that is all of them.
+    """Report the ranks that no worker of any attempt had; raise RunError if none of the given ranks exists.
 
     A worker has its rank from the start or on a host that joined; only for the latter are the hosts asked.
     """

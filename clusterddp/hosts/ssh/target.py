@@ -54,7 +54,7 @@ class Target:
 
     @property
     def account(self) -> str:
-        """A name (40 bits) of the machine and of the user there, whatever keys and settings lead to them."""
+        """A digest (40 bits) of the address, port, user and jump hosts, without keys and other settings."""
         return _name(5, self.alias, self.host, self.port, self.user, self.via and self.via.account)
 
     @property
@@ -78,7 +78,7 @@ class Target:
 
 
 def _name(size: int, *values: object) -> str:
-    """A digest of ``values``, of so many bytes, as letters and digits."""
+    """Return a digest of ``values`` with ``size`` bytes, in base 32."""
     digest = hashlib.sha256(repr(values).encode(errors="surrogateescape")).digest()
     return base64.b32encode(digest[:size]).decode().lower()
 

@@ -123,7 +123,7 @@ def _requested_path(state: str, order: PullRequest) -> bytes:
 
 
 def _paths_below(root: bytes, skipped: List[Tuple[str, str]], *, bytecode: bool) -> Iterator[str]:
-    """All paths below a folder except ``.git``, names of ours (``.clusterddp…``) and, unless wanted, bytecode.
+    """Yield all paths below a folder, without ``.git``, ``.clusterddp…`` and, unless ``bytecode``, Python's bytecode.
 
     Links are not followed. Names that differ from ``.git`` and ours by upper case alone are added to ``skipped``: on
     the operator's disk they may be the same.

@@ -53,7 +53,7 @@ def owner_of(state: str, pid: int) -> LockOwner:
 
 
 def host_of(state: str) -> str:
-    """Return this host as a LockOwner names it."""
+    """Return this host's identity, as in ``LockOwner.host``."""
     return _short("%s %s" % (os.uname().nodename, _host_id(state)))
 
 

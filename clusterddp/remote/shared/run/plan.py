@@ -116,7 +116,7 @@ def spool_environment(spool: str, plan: NodePlan) -> Dict[str, str]:
 
 
 def with_members(plan: NodePlan, members: Sequence[int]) -> NodePlan:
-    """The plan with these members; its record has their hosts, and as lost those of the members before them."""
+    """Return the plan with these members; its record lists their hosts, and hosts of former members as lost."""
     hosts = tuple(plan.peers[member].host for member in members)
     before = {*plan.record.lost, *plan.record.hosts}
     lost = tuple(sorted(before - set(hosts)))  # something of the run may be left there
