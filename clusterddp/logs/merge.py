@@ -132,7 +132,7 @@ class Merge:
         # host whose stream broke for good → when (epoch); None: before anything came from it
         self.failed: dict[str, float | None] = {}
         for queue in self._queues.values():
-            threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
+            self._start_reading(queue)
 
     def __enter__(self) -> Self:
         return self
@@ -148,6 +148,13 @@ class Merge:
     def done(self) -> bool:
         """Whether every host has ended or was given up, and all its events were returned."""
         return not self._open_queues and not self._filled
+
+    def add(self, host: str) -> None:
+        """Read another host too: one that has joined the run. Its past lines come as they arrive."""
+        with self._lock:
+            queue = self._queues[host] = self._open_queues[host] = _HostQueue(host, len(self._queues), self._lock)
+            self.offsets[host] = {}
+        self._start_reading(queue)
 
     def give_up(self, host: str) -> bool:
         """Stop waiting for a host, but keep what it has sent; return whether it was still being waited for."""
@@ -270,6 +277,9 @@ class Merge:
         self._in_past.difference_update(queues)
         self._heads = [head for head in self._heads if head[2] in self._in_past]
         heapq.heapify(self._heads)
+
+    def _start_reading(self, queue: _HostQueue) -> None:
+        threading.Thread(target=self._read, args=(queue,), name=f"logs {queue.host}", daemon=True).start()
 
     # The methods below run in a host's thread.
 

@@ -96,7 +96,7 @@ def join_late_hosts(
             if not ended.is_set():
                 notify(f"{host} cannot join: {error}")
             return False
-        notify(f"{host} joins; `clusterddp logs --follow {run.id}` shows its lines")
+        notify(f"{host} joins")
         return False
 
     return repeat_on_hosts(run.record.left_out, try_to_join, interval=JOIN_INTERVAL)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import ClusterddpError, RunRemovedError
-from clusterddp.logs.merge import Merge, backoff, brief_backoff
+from clusterddp.logs.checked_frames import WorkersStarted
+from clusterddp.logs.merge import FrameArrived, Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.ending import EndDetector, clock_time, query_view
 from clusterddp.runs.streams import Streams
@@ -128,10 +129,30 @@ class Follower:
                 yield events
             if self.watch:
                 self.watch.note_events(events)
+            started = {event.host for event in events if _starts_workers(event)} - self._silent
+            if started and self.selection.follow and self.run.record.min_nodes is not None:
+                self._add_joined(merge, started)
             self._report_broken(merge, streams)
         while (wait := self.wait()) is not None:
             time.sleep(wait)
             yield []
+
+    def _add_joined(self, merge: Merge, started: set[str]) -> None:
+        """Read also the hosts that have joined the run, as those that have just started their workers again report it.
+
+        Only hosts of the inventory can be read.
+        """
+        try:
+            view = query_view(self.run, started, self._silent, brief=True)
+        except ClusterddpError:  # the next start of workers asks again
+            return
+        reachable = {entry.name for entry in self.run.cluster.inventory.run_hosts}
+        joined = (reachable & set(view.record.hosts)) - self.run.spools.keys()
+        if view.attempt != self.run.attempt or not joined:
+            return
+        self.run = replace(self.run, spools={**self.run.spools, **dict.fromkeys(sorted(joined), "")})
+        for host in joined.intersection(self.run.selected(self.selection)):
+            merge.add(host)
 
     def _report_broken(self, merge: Merge, streams: Streams) -> None:
         """Report, once per silence, that the streams of all hosts are broken, so the run's state is unknown."""
@@ -193,3 +214,8 @@ class Follower:
             if hosts is None:
                 raise
             return self._query_view(None, patient=patient)
+
+
+def _starts_workers(event: Event) -> bool:
+    """Return whether a host reports that its workers were started again, as they are when a host joins the run."""
+    return isinstance(event, FrameArrived) and isinstance(event.frame, WorkersStarted)

@@ -32,10 +32,10 @@ class Streams:
         return check_frames(reader.stream("tail", args), host, self._run.id, self._run.attempt)
 
     def _spool(self, host: str) -> str:
-        """Return the attempt's folder on a host, even if the host did not answer when the run was looked up."""
+        """Return the attempt's folder on a host, which is asked for it if it had not answered or joined before."""
         run = self._run
-        if run.spools[host]:
-            return run.spools[host]
+        if spool := run.spools.get(host):
+            return spool
         reports, silent = gather(run.cluster, run.id, {host})
         spools = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == run.attempt]
         if not spools:  # not known yet, and perhaps never: a caller that follows asks again

@@ -214,6 +214,15 @@ def test_offsets_move_when_a_batch_was_shown() -> None:
     assert merge.offsets == {"h": {"0.0.out": 3}}
 
 
+def test_a_host_that_joins_is_read_from_its_beginning_and_waited_for() -> None:
+    merge = Merge(["h"], fixed({"h": [CAUGHT_UP, line("a", 0), end()], "new": [line("b", 0), CAUGHT_UP, end()]}))
+    until(merge, lambda _: merge.done)
+    merge.add("new")
+    assert not merge.done
+    assert texts([event for batch in merge for event in batch]) == ["b"]
+    assert merge.ended.keys() == {"h", "new"}
+
+
 def test_a_paused_reader_makes_hosts_wait_instead_of_filling_memory() -> None:
     made, full = [], threading.Event()
 
