@@ -50,12 +50,11 @@ def _moment(text: str, now_ns: int) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1e9)
 
 
-def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selection:
+def selected_by(words: Words, now_ns: int) -> Selection:
     """Build a Selection from keywords, which are named like the options of `logs`.
 
-    ``hosts`` are the hosts that the keyword ``host`` matches now; None for all. ``now_ns`` is what durations such as
-    ``10m`` ago are subtracted from. Raises ``UsageError``, which names the keyword, for an unknown
-    one or an invalid value.
+    ``now_ns`` is what durations such as ``10m`` ago are subtracted from. Raises ``UsageError``, which names the
+    keyword, for an unknown one or an invalid value.
     """
     unknown = sorted(set(words) - set(Words.__annotations__))
     if unknown:
@@ -63,7 +62,6 @@ def selected_by(words: Words, hosts: Iterable[str] | None, now_ns: int) -> Selec
         raise UsageError(f"{unknown[0]} is no option of logs", remedy=f"use one of {options}")
     times = {name: moment(value, now_ns) for name, value in words.items() if name in ("since", "until")}
     return Selection(
-        hosts=None if hosts is None else tuple(hosts),
         pattern=words.get("host"),
         ranks=ranks(words.get("rank")),
         stream=words.get("stream", "both"),
@@ -89,8 +87,7 @@ class Selection:
     Raises UsageError if a value is invalid.
     """
 
-    hosts: tuple[str, ...] | None = None  # names of hosts; None for all
-    pattern: str | None = None  # what ``hosts`` matched: of an attempt on other hosts, those that it matches count too
+    pattern: str | None = None  # an Ansible pattern of hosts, matched against those of each attempt; None for all
     ranks: tuple[int, ...] | None = None  # global ranks; None for all
     stream: str = "both"  # ``out``, ``err`` or ``both``
     agent: bool | None = None  # whether to include the agents' own output; None: only if no ranks are chosen

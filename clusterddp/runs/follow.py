@@ -195,7 +195,7 @@ class Follower:
             if view and not view.live and (late or view.settled or not ended & set(view.silent)):
                 return view  # else a host that reported its end is silent: it answers again, or is lost
             managed = view and view.job  # a managed job ends when the workload manager reports it
-            if view and late and not managed and view.state() != RunState.QUEUED and self.selection.hosts is None:
+            if view and late and not managed and view.state() != RunState.QUEUED and self.selection.pattern is None:
                 return view
             time.sleep(POLL_INTERVAL)
 

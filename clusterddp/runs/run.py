@@ -143,8 +143,9 @@ class Run(RunOnHosts):
         pattern = words.get("host")
         if not isinstance(pattern, str | None):
             raise UsageError(f"host: {shown(pattern)} is no text", remedy="write a host's name or a pattern")
-        hosts = None if pattern is None else self.hosts_like(pattern, "host")
-        return selected_by(words, hosts, time.time_ns())
+        if pattern is not None:
+            self.hosts_like(pattern, "host")  # raises for one that is invalid or matches nothing
+        return selected_by(words, time.time_ns())
 
     def _read_lines(self, selection: Selection) -> Iterator[LogLine]:
         """Yield the selected lines of all hosts; an attempt before the last one has ended, so it is not followed."""

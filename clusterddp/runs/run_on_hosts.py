@@ -259,7 +259,7 @@ class RunOnHosts:
 
     def selected(self, selection: Selection) -> list[str]:
         """Return the hosts whose streams a selection needs; a later attempt may have none of them."""
-        hosts = selection.hosts if selection.pattern is None else self._matching(selection.pattern)
+        hosts = None if selection.pattern is None else self._matching(selection.pattern)
         return [name for name in self.spools if hosts is None or name in hosts]
 
     def verdict(self) -> Verdict | None:

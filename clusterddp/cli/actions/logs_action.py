@@ -82,9 +82,8 @@ def _show_lines(found: Run, selection: Selection, renderer: Renderer, given: Log
     first = max(offsets, default=1 if given.after else found.attempt)
     attempts = select_attempts(found, given.attempt, first, follow=selection.follow)
     if given.host:
-        hosts = tuple(found.hosts_like(given.host, "--host"))
-        _refuse_hosts_without_part(attempts, given.host, hosts)
-        selection = replace(selection, hosts=hosts, pattern=given.host)
+        _refuse_hosts_without_part(attempts, given.host, found.hosts_like(given.host, "--host"))
+        selection = replace(selection, pattern=given.host)
     reader = AttemptReader(attempts, selection, given.silence)
     if saver:
         return reader.save(saver, offsets)
@@ -222,7 +221,7 @@ def select_attempts(run: Run, attempt: int | str, first: int, *, follow: bool) -
     return [found]
 
 
-def _refuse_hosts_without_part(attempts: list[Run], pattern: str, hosts: tuple[str, ...]) -> None:
+def _refuse_hosts_without_part(attempts: list[Run], pattern: str, hosts: list[str]) -> None:
     """Raise RunError if none of the hosts that the pattern matches has a part of the run."""
     all_hosts = list(dict.fromkeys(name for run in attempts for name in run.spools))
     if set(hosts).isdisjoint(all_hosts):

@@ -101,21 +101,6 @@ def test_fold_shows_equal_lines_once_and_a_pipe_shows_each_without_it(
     assert shown(monkeypatch, capsys, "--no-fold") == each
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_pattern_chooses_also_a_host_that_has_no_part_yet(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen: list[tuple[str, ...] | None] = []
-
-    def selected(run: Run, selection: Selection) -> list[str]:
-        chosen.append(selection.hosts)
-        return list(run.spools)
-
-    monkeypatch.setattr(Run, "selected", selected)
-    assert shown(monkeypatch, capsys, "--host", "all")
-    assert {*chosen} == {("gpu00", "spare")}
-
-
 def _elastic() -> tuple[RunView, ...]:
     """Two of three ranks answer; the host of the third joined later."""
     told = Told(0, workers=2, run="r1", hosts=["gpu00", "gpu01"], world_size=2)

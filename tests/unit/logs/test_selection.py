@@ -14,14 +14,22 @@ if TYPE_CHECKING:
 
 
 def test_the_words_of_logs_are_read_as_on_the_command_line() -> None:
-    words: Words = {"rank": "0,2-3", "stream": "err", "since": "10m", "until": 5, "grep": "loss", "tail": 4}
-    found = selected_by(words, ["gpu00"], 3_600 * 10**9)
+    words: Words = {
+        "rank": "0,2-3",
+        "stream": "err",
+        "since": "10m",
+        "until": 5,
+        "grep": "loss",
+        "tail": 4,
+        "host": "gpu*",
+    }
+    found = selected_by(words, 3_600 * 10**9)
     wanted = Selection(
-        ranks=(0, 2, 3), stream="err", since_ns=3_000 * 10**9, until_ns=5, grep="loss", tail=4, hosts=("gpu00",)
+        ranks=(0, 2, 3), stream="err", since_ns=3_000 * 10**9, until_ns=5, grep="loss", tail=4, pattern="gpu*"
     )
     assert found == wanted
-    assert selected_by({"rank": [1, 2]}, None, 0).ranks == (1, 2)
-    assert selected_by({}, None, 0) == Selection()
+    assert selected_by({"rank": [1, 2]}, 0).ranks == (1, 2)
+    assert selected_by({}, 0) == Selection()
 
 
 @pytest.mark.parametrize(
@@ -44,4 +52,4 @@ def test_the_words_of_logs_are_read_as_on_the_command_line() -> None:
 )
 def test_words_that_cannot_be_meant_are_refused(words: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        selected_by(words, None, 0)
+        selected_by(words, 0)

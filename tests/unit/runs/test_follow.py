@@ -57,7 +57,7 @@ class Scripted:
         return {*self.spools, *self.record.hosts}
 
     def selected(self, selection: Selection) -> list[str]:
-        return [name for name in self.spools if selection.hosts is None or name in selection.hosts]
+        return [name for name in self.spools if selection.pattern in (None, name)]
 
     def tail(self, selection: Selection) -> Scripted:
         self.selection = selection
@@ -198,7 +198,7 @@ def test_the_next_attempt_is_shown_from_its_beginning() -> None:
     second = second_attempt()
     run = Scripted({"gpu00": [[line("a\n"), END]]}, [second])
 
-    verdict, shown = followed(run, start={"gpu00": {"0.0.out": 7}}, tail=3, hosts=("gpu00",))
+    verdict, shown = followed(run, start={"gpu00": {"0.0.out": 7}}, tail=3, pattern="gpu00")
     assert (verdict.exit_code, shown) == (0, ["a\n", "a\n"])
     assert [(asked["offsets"], asked["tail"]) for asked in run.asked] == [({"0.0.out": 7}, 3), ({}, None)]
     assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2"]
