@@ -57,6 +57,7 @@ class _FailedKeys:
     refused: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # and why
     locked: list[Path] = field(default_factory=list)  # those of them that need a passphrase
+    unreadable: bool = False  # whether a file of them contains no private key
     prompted: Path | None = None  # the key whose passphrase was waited for, so that the host may have hung up
 
 
@@ -139,9 +140,9 @@ class Authentication:
             failed.locked.append(path)
             return
         except UnreadableKeyError as error:
-            raise UsageError(
-                f"{self.target.name}: key file {path} {error}", remedy="name the private key, not the .pub file"
-            ) from error
+            failed.unusable.append(f"key file {path} {error}")
+            failed.unreadable = True
+            return
         failed.prompted = path if time.monotonic() - began > PROMPTED_SECONDS else None
         if key.asbytes() in agent_keys:
             del agent_keys[key.asbytes()]
@@ -194,11 +195,14 @@ class Authentication:
         message = f"{target.user}@{target.endpoint} {told}{asked}"
         return AuthenticationError(target.name, message, remedy=f"{by}; or have the host let you in by a key alone")
 
-    def _login_error(self, failed: _FailedKeys, more: str = "") -> AuthenticationError:
+    def _login_error(self, failed: _FailedKeys, more: str = "") -> AuthenticationError | UsageError:
         """Build the error for a failed login; the same for all hosts with one locked key, so that it is shown once."""
         target = self.target
         login = f"{target.user}@{target.endpoint}"
         reasons = list(failed.unusable)
+        if failed.unreadable and not (failed.refused or failed.locked):
+            remedy = "name the private key, not the .pub file"
+            return UsageError(f"{target.name}: {'; '.join(reasons)}", remedy=remedy)
         if failed.refused or not failed.locked:
             refused = (
                 f"refused {', '.join(failed.refused)}"

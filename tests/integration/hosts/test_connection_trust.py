@@ -252,6 +252,16 @@ def test_a_wrong_key_file_is_named(sshd: Sshd, home: Path, tmp_path: Path, conne
         connector.open(host_entry(sshd, identity_file=wrong), "true")
 
 
+def test_a_broken_default_key_is_passed_over_where_another_key_logs_in(
+    sshd: Sshd, home: Path, connector: Connector
+) -> None:
+    for ending in ("", ".pub"):
+        (home / ".ssh" / f"id_ed25519{ending}").rename(home / ".ssh" / f"id_rsa{ending}")
+    for name in ("id_ed25519", "id_ecdsa"):
+        (home / ".ssh" / name).write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nrubbish\n")
+    connector.open(host_entry(sshd), "true")
+
+
 def test_a_key_file_others_can_read_is_taken(sshd: Sshd, home: Path, connector: Connector) -> None:
     (home / ".ssh" / "id_ed25519").chmod(0o644)
     connector.open(host_entry(sshd, identity_file=home / ".ssh" / "id_ed25519"), "true")
