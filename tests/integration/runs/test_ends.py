@@ -30,6 +30,12 @@ how, rank = sys.argv[1], os.environ["RANK"]
 print("started", flush=True)
 if how == "raises" and rank == "1":
     raise ValueError("loss is NaN")
+if how == "hook":
+    def hook(*error, before=sys.excepthook):
+        before(*error)
+        os._exit(42)
+    sys.excepthook = hook
+    raise ValueError("preempted")
 if how == "full":
     raise OSError(28, "No space left on device")
 if how == "killed":
@@ -128,7 +134,14 @@ def test_a_rank_that_leaves_early_is_named_beside_the_rank_that_missed_it(user: 
     )
 
 
-@pytest.mark.parametrize(("how", "code", "text"), [("7", 7, "exit code 7"), ("killed", 137, "killed by SIGKILL")])
+@pytest.mark.parametrize(
+    ("how", "code", "text"),
+    [
+        ("7", 7, "exit code 7"),
+        ("killed", 137, "killed by SIGKILL"),
+        ("hook", 42, "ValueError: preempted"),
+    ],
+)
 def test_a_run_ends_with_its_workers_own_code(user: User, how: str, code: int, text: str) -> None:
     done = user.run("run", *ONE, "ends.py", how)
     assert done.code == code

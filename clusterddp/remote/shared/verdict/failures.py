@@ -242,7 +242,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
         rank=event.rank,
         local_rank=event.local_rank,
         # A recorded exception is the cause; a signal that followed in the teardown is not.
-        exit_code=1 if error.exc_type else event.exit_code,
+        exit_code=1 if error.exc_type and event.signal else event.exit_code,
         signal=event.signal,
         text=shortened(text, MAX_TEXT, location),
         location=location,
