@@ -19,6 +19,7 @@ from clusterddp.hosts.fanout import Outcome, each, values
 from clusterddp.hosts.file_limit import make_room
 from clusterddp.launch.launcher import LentHosts
 from clusterddp.launch.run_secrets import secret_values
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.shared.run.stop_records import CLEANUP_REASON, PROOF_TIMEOUT, StopAnswer, StopRequest
 from clusterddp.remote.shared.schema.record import read_record, to_fields, to_plain
@@ -191,7 +192,9 @@ def launch(
         peers = tuple((node.address, answer.control) for node, answer in pairs)
         unreachable = {name: answer.unreachable for name, answer in answers.items() if answer.unreachable}
         tell = webhook is not None and hosts[0].name not in unreachable  # the first host leads the run first
-        _commit(hosts, spools, Ready(store=answers[hosts[0].name].store, peers=peers, tell=tell))
+        stopped = _commit(hosts, spools, Ready(store=answers[hosts[0].name].store, peers=peers, tell=tell))
+        if stopped:  # on a host at least: the run has ended before it began, and its verdict says so
+            _stop_started(hosts, plan.run, stopped)
     except BaseException as error:  # Ctrl-C too
         _stop_started(
             hosts, plan.run, interrupt_reason(error) if isinstance(error, KeyboardInterrupt) else CLEANUP_REASON
@@ -270,8 +273,11 @@ def start_node(
         return read_record(StartedNode, answer, "node")
 
 
-def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> None:
-    """Let the agents start; raises HostError if a host's supervisor has already ended."""
+def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> str:
+    """Let the agents start; return why another command has stopped the run meanwhile, or an empty text.
+
+    Raises HostError if a host's supervisor has ended otherwise.
+    """
     packed = pack(ready)  # it has the addresses of all nodes
 
     def commit(host: Host) -> CommittedNode:
@@ -280,10 +286,14 @@ def _commit(hosts: Sequence[Host], spools: Mapping[str, str], ready: Ready) -> N
         with reading_answer(host.name):
             return read_record(CommittedNode, answer, "answer")
 
+    stopped = ""
     for host, node in zip(hosts, values(each(hosts, commit)), strict=True):
-        if not node.alive:
+        if node.exit and node.exit.state == RunState.STOPPED and not node.exit.ours:
+            stopped = node.exit.reason
+        elif not node.alive:
             reason = (node.exit and node.exit.reason) or "it left no record"
             raise HelperError(host.name, f"its supervisor ended before the start: {reason}")
+    return stopped
 
 
 def _stop_started(hosts: Sequence[Host], run: str, reason: str) -> None:

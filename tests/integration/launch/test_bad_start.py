@@ -32,7 +32,7 @@ need_torch()
 pytestmark = pytest.mark.torch
 
 # The workdir holds the script only once it was synced: facts, asked before, pass this line at once.
-HELD = "test ! -e ~/w/train.py || { touch /tmp/held; while :; do sleep 0.05; done; }"
+HELD = "test ! -e ~/w/train.py || { touch /tmp/held; while test ! -e /tmp/go; do sleep 0.05; done; }"
 # The command line as it is, but quicker to give up: a silent host, and an operator who never says that all started.
 IMPATIENT = """
 import sys
@@ -59,10 +59,14 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def held(make_lab: MakeLab, tmp_path: Path, remote: Path) -> Iterator[tuple[Lab, Live]]:
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+@pytest.fixture
+def held(make_lab: MakeLab, user: User, remote: Path) -> Iterator[tuple[Lab, Live]]:
     """Two hosts, and a run whose start is held on the second while the first has started."""
     lab = make_lab(2)
-    user = User(tmp_path)
     user.write("train.py", "print('never')\n")
     more = {"all": {"clusterddp_workdir": "~/w"}, "gpu01": {"clusterddp_setup": HELD}}
     lab.write_inventory(user.folder / "i.yaml", more=more)
@@ -81,6 +85,18 @@ def test_ctrl_c_in_the_middle_of_a_start_leaves_nothing(held: tuple[Lab, Live]) 
         done = live.end()
     assert done.code == 130
     assert done.notes[-3].endswith("proved empty")
+
+
+def test_a_run_that_another_command_stops_in_the_middle_of_its_start_was_stopped(
+    held: tuple[Lab, Live], user: User
+) -> None:
+    lab, live = held
+    with nothing_left(lab):
+        stop = user.run("stop", "-i", "i.yaml")
+        assert stop.code == 0, stop.err
+        lab.host("gpu01").write("/tmp/go", "")
+        done = live.end()
+    assert (done.code, done.notes[-1]) == (143, "stopped: by another command")
 
 
 def _drop_connection(lab: Lab) -> None:
