@@ -131,6 +131,7 @@ class LocalFolder:
         ``uses`` are the numbers of files that need each content. Raises SyncError if there is not enough free space.
         """
         with self._as_sync_error(str(self.folder / _PARTS_FOLDER)):
+            self._remove_linked_parts()
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()}, uses)
             self._parts.remove_old(time.time())
@@ -140,6 +141,16 @@ class LocalFolder:
             raise SyncError(sizes, remedy="make room there, or give another destination")
         sizes_of = {chunk.digest: chunk.size for chunks in contents.values() for chunk in chunks}
         return {digest: sizes_of[digest] for digest in self._parts.lacking}
+
+    def _remove_linked_parts(self) -> None:
+        """Remove the parts that are files of the user too, and what was being copied: a pull ended as it placed them.
+
+        A part with a second name would be repaired, once the user has changed the file: that is, overwrite it.
+        """
+        for name in os.listdir(self._parts_folder):  # noqa: PTH208 - a descriptor
+            info = os.stat(name, dir_fd=self._parts_folder, follow_symlinks=False)
+            if name == _TEMPORARY or (stat.S_ISREG(info.st_mode) and info.st_nlink > 1):
+                os.unlink(name, dir_fd=self._parts_folder)
 
     def put(self, digest: str, data: bytes) -> None:
         """Store a chunk that was proved by its digest; from any thread."""
