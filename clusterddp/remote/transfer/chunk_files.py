@@ -9,7 +9,7 @@ from typing import Callable, Dict, Iterable, List, Optional, Union
 
 from ..shared.wire.chunk_stream import BadStream, ChunkStream
 from ..shared.wire.chunks import CHUNK, Chunk, chunks_of, digest_of, is_content, read_at
-from ..shared.wire.partial_files import NotOursError, Parts, free_bytes, open_parts, other_parts
+from ..shared.wire.partial_files import PARTS_MAX_AGE, NotOursError, Parts, free_bytes, open_parts, other_parts
 from ..shared.workdir.manifest import FILE, Disk, Entry, Stats
 from ..system.bootstrap import Refused
 from ..system.clock import folder_time
@@ -139,23 +139,28 @@ class Assembly:
                     self._parts.put(digest, data)
 
     def _copy_chunks_of_parts(self, name: bytes) -> None:
-        """Copy the needed chunks of another host's folder of parts; remove what is old there."""
+        """Copy the needed chunks of another host's folder of parts; remove what is old there, and the folder itself.
+
+        A folder that is empty and not old may be one that its host is about to write to.
+        """
         try:
             folder = open_parts(self._parent, name)
         except OSError:  # removed meanwhile, or another user's
             return
         try:
+            now, modified = folder_time(self._folder), os.fstat(folder).st_mtime
             parts = Parts(folder)
             for digest, data in parts.chunks():
                 if digest in self._parts.lacking:
                     self._parts.put(digest, data)
-            parts.remove_old(folder_time(folder))
+            parts.remove_old(now)
         finally:
             os.close(folder)
-        try:
-            os.rmdir(name, dir_fd=self._parent)
-        except OSError:  # not empty
-            pass
+        if modified < now - PARTS_MAX_AGE:
+            try:
+                os.rmdir(name, dir_fd=self._parent)
+            except OSError:  # not empty
+                pass
 
     def _remove_temporary(self) -> None:
         try:

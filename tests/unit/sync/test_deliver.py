@@ -133,19 +133,14 @@ def weights(tmp_path: Path) -> bytes:
     return weights
 
 
+@pytest.mark.parametrize("call", [1, 3])  # the folder of parts is empty still, or not
 def test_hosts_that_share_a_folder_and_no_locks_do_not_mix_their_parts(
-    tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, weights: bytes, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # one kernel does not see the other's
     shared = tmp_path / "shared"
     first, second = (FakeHost(tmp_path, name, workdir=str(shared)) for name in ("gpu00", "gpu01"))
-
-    def push_to_the_other() -> None:
-        for parts in (shared / "data").glob(".clusterddp-parts*"):
-            (parts / ("e" * 64)).touch()  # of another push, so that the folder stays
-        deliver_data(tmp_path, first)
-
-    before(monkeypatch, Parts, "put", push_to_the_other, call=3)
+    before(monkeypatch, Parts, "put", lambda: deliver_data(tmp_path, first), call=call)
     deliver_data(tmp_path, second)
     assert (shared / "data/w.bin").read_bytes() == weights
     assert [path.name for path in (shared / "data").glob("w*")] == ["w.bin"]
@@ -176,6 +171,17 @@ def test_a_push_that_broke_off_goes_on_from_its_parts(
     assert (host.workdir / "data/w.bin").read_bytes() == weights
 
 
+def test_parts_that_another_host_places_or_removes_meanwhile_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = os.open(tmp_path, os.O_RDONLY)
+    old = tmp_path / ("e" * 64)
+    old.touch()
+    before(monkeypatch, os, "stat", old.unlink)
+    Parts(handle).remove_old(0.0)
+    os.close(handle)
+
+
 @pytest.mark.usefixtures("weights")
 def test_a_push_goes_on_where_another_host_of_the_folder_broke_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +189,7 @@ def test_a_push_goes_on_where_another_host_of_the_folder_broke_off(
     shared = tmp_path / "shared"
     first, second = (FakeHost(tmp_path, name, workdir=str(shared)) for name in ("login1", "login2"))
     break_off(monkeypatch, tmp_path, first)
-    for path in (shared / "data").glob(".clusterddp-parts*/*"):
+    for path in [*(shared / "data").glob(".clusterddp-parts*/*"), *(shared / "data").glob(".clusterddp-parts*")]:
         os.utime(path, (0, 0))
     deliver_data(tmp_path, second)
     assert CHUNK < second.sent_bytes < 2 * CHUNK

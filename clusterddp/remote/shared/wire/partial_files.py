@@ -150,9 +150,12 @@ class Parts:
     def remove_old(self, now: float) -> None:
         """Remove old unregistered files of broken transfers; ``now`` is the file server's time in seconds."""
         for name in self._names():
-            info = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-            if name not in self._chunks and info.st_mtime < now - PARTS_MAX_AGE:
-                os.unlink(name, dir_fd=self._folder)
+            try:
+                info = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                if name not in self._chunks and info.st_mtime < now - PARTS_MAX_AGE:
+                    os.unlink(name, dir_fd=self._folder)
+            except FileNotFoundError:  # a host that shares the folder has moved or removed it
+                continue
 
     def _names(self) -> Iterator[str]:
         return (name for name in os.listdir(self._folder) if is_content(name))
