@@ -175,11 +175,11 @@ class DataRecord:
         if disk.hashed:
             self._hashes.save(disk)
 
-    def report_standing(self, standing: List[Standing]) -> StandingVersions:
-        """Return for the operator the host versions that stay, and mark them as reported."""
+    def report_standing(self, standing: List[Standing], *, mark: bool = True) -> StandingVersions:
+        """Return for the operator the host versions that stay, and with ``mark`` record them as reported."""
         paths = [entry.path for entry in standing]
         unreported = [path for path in paths if path not in self._named]
-        if set(paths) != set(self._named):
+        if mark and set(paths) != set(self._named):
             self._named = paths
             self._save()
         listed = tuple((entry.path, entry.content) for entry in standing[:_MAX_NAMED])

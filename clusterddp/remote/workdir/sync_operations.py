@@ -55,9 +55,11 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
         code = _inspect_code(state, order, folder.record, lock.check)
         if order.digest and code.digest != order.digest:
             folder.refuse_live()
-        data = _inspect_data(state, order, lock.root)
+        has_code = bool(code.digest) and code.digest == order.digest
+        # A preview reports nothing for good, nor a question that a transfer follows, which may fail.
+        data = _inspect_data(state, order, lock.root, mark=order.made and has_code)
         answer = WorkdirState(
-            ready=bool(code.digest) and code.digest == order.digest and data.settled,
+            ready=has_code and data.settled,
             digest=code.digest,
             workdir=as_text(folder.path),
             live=tuple(sorted({live.run for live in folder.live})),
@@ -72,8 +74,8 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
         return answer._replace(base=code.base, have=code.have, missing=code.missing, chunks=sorted(chunks))
 
 
-def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
-    """What a workdir holds of a project's data."""
+def _inspect_data(state: str, order: SyncRequest, root: bytes, *, mark: bool) -> DataThere:
+    """What a workdir holds of a project's data; with ``mark``, host versions in the answer count as reported."""
     if _is_without_data(order, root):
         return DataThere(settled=True)
     from .data import DataRecord
@@ -81,7 +83,8 @@ def _inspect_data(state: str, order: SyncRequest, root: bytes) -> DataThere:
     digest = order.data or ""
     record = DataRecord(state, root)
     if record.is_settled(digest):
-        return DataThere(settled=True, digest=digest, standing=record.report_standing(record.standing()))
+        standing = record.report_standing(record.standing(), mark=mark)
+        return DataThere(settled=True, digest=digest, standing=standing)
     empty = not (os.path.isdir(root) and set(os.listdir(root)) - {LIVE_FOLDER})
     return DataThere(settled=False, digest=record.digest, empty=empty)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import HostsError, SyncError
+from clusterddp.errors import HostError, HostsError, SyncError
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Disk, Entry
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
@@ -77,6 +77,25 @@ def test_a_checkpoint_that_a_run_rewrites_stays_at_every_sync_and_is_named_once(
     assert content(host.workdir) == {"train.py": "print(2)", CKPT: "epoch 2"}
     assert second.notices == ()
     assert second.standing == {"gpu01": (CKPT,)}
+
+
+def test_a_version_is_named_by_the_sync_after_a_preview_and_after_a_sync_that_was_refused(
+    root: Path, tmp_path: Path
+) -> None:
+    host, other = FakeHost(tmp_path, "gpu00"), FakeHost(tmp_path, "gpu01")
+    synced(root, host, other)
+    write(host.workdir, **{CKPT: "epoch 1"})
+    preview([host], project_tree(root), workdir="/nowhere")  # type: ignore[list-item]
+    write(root, **{"train.py": "print(2)"})
+    preview([host], project_tree(root), workdir="/nowhere")  # type: ignore[list-item]
+    with other.live_run("r1", other.workdir), pytest.raises(HostError, match="run r1 is live"):
+        synced(root, host, other)
+    notices = (
+        f"gpu00: {CKPT} was changed on the host since the last sync: the host's stays",
+        f"not the same on all hosts: {CKPT}",
+    )
+    assert synced(root, host, other).notices == notices
+    assert synced(root, host, other).notices == ()
 
 
 def test_an_unchanged_project_costs_one_question(root: Path, host: FakeHost) -> None:
