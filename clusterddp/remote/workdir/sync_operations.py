@@ -69,7 +69,7 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
             data=data,
         )
         if answer.ready:
-            return answer._replace(links=tuple(_make_links_and_folders(order, folder)))
+            return answer._replace(links=tuple(_make_links_and_folders(order, folder))) if order.made else answer
         chunks = code.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
         return answer._replace(base=code.base, have=code.have, missing=code.missing, chunks=sorted(chunks))
 

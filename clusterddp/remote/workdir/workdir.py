@@ -57,12 +57,12 @@ def read_workdir(state: str, root: bytes) -> Workdir:
 class LockedWorkdir:
     """Context manager that holds a workdir's lock at its real path; with ``make`` a missing folder is made.
 
-    A workdir that is only inspected (no ``digest``) is not locked where no sync has been, so that nothing is left
-    there. Raises Refused if another sync holds it for long, or in place of an OSError of the block.
+    Without ``make`` a folder where no sync has been is not locked, so that nothing is left there. Raises Refused if
+    another sync holds it for long, or in place of an OSError of the block.
     """
 
     def __init__(self, state: str, order: SyncRequest, *, make: bool) -> None:
-        self._state, self._inspected, self._make = state, not order.digest, make
+        self._state, self._make = state, make
         self._lock = FolderLock(state, workdir_path(order.workdir, state, order.name))
 
     def __enter__(self) -> FolderLock:
@@ -70,7 +70,7 @@ class LockedWorkdir:
         try:
             if self._make:
                 os.close(open_or_make(root))
-            if os.path.isdir(root) and (not self._inspected or folder_id(root)):
+            if os.path.isdir(root) and (self._make or folder_id(root)):
                 self._lock.__enter__()
         except OSError as error:
             raise self._refusal(error) from error

@@ -12,7 +12,7 @@ import pytest
 from clusterddp.errors import HelperError, HostsError, SyncError
 from clusterddp.remote.workdir import workdir as remote_workdir
 from clusterddp.sync.send_code import preview, sync, workdirs_as_they_are
-from tests.unit.sync_help import FakeHost, content, push, tree_of, write
+from tests.unit.sync_help import FakeHost, content, project_tree, push, tree_of, write
 
 
 @pytest.fixture
@@ -382,3 +382,18 @@ def test_a_preview_changes_nothing_and_a_look_tells_the_code(root: Path, host: F
     with host.live_run("r1", host.workdir):
         (found,) = workdirs_as_they_are([host], workdir="/nowhere")  # type: ignore[list-item]
     assert (found.digest, found.workdir) == ("", str(host.workdir))
+
+
+def test_a_preview_makes_no_links_and_leaves_nothing_in_a_folder_of_the_users(root: Path, host: FakeHost) -> None:
+    host.entry.links = {"deep/sets": "/"}
+    write(host.workdir, own="x")
+    preview([host], tree_of(root), workdir="/nowhere")  # type: ignore[list-item]
+    write(root, **{"set.bin": "data"})
+    preview([host], project_tree(root), workdir="/nowhere")  # type: ignore[list-item]
+    assert [path.name for path in host.workdir.iterdir()] == ["own"]
+    push(root, host)
+    assert (host.workdir / "deep/sets").is_symlink()
+    shutil.rmtree(host.workdir / "deep")
+    (shown,) = preview([host], tree_of(root), workdir="/nowhere")  # type: ignore[list-item]
+    assert shown.digest == tree_of(root).digest
+    assert not (host.workdir / "deep").exists()

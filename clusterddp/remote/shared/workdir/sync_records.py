@@ -17,7 +17,7 @@ class SyncRequest(NamedTuple):
     workdir: str = field(Fields.text)
     digest: str = field(Fields.text)  # of the code; empty: the workdir is inspected, and not changed
     name: str = field(Fields.text, default="")  # of a folder beside the workdir to use instead
-    made: bool = field(Fields.flag, default=False)  # a missing workdir is made
+    made: bool = field(Fields.flag, default=False)  # a sync, no preview: what is missing is made, the workdir too
     folders: Tuple[str, ...] = field(Fields.texts, default=())  # to be made, for a worker's current folder
     links: Mapping[str, str] = field(by_key(Fields.text), default={})  # path in the workdir → data on this host
     known: Tuple[str, ...] = field(Fields.texts, default=())  # digests of manifests that the operator has
