@@ -28,6 +28,7 @@ from clusterddp.remote.shared.workdir.sync_records import (
     read_unless_changed,
 )
 from clusterddp.sync.earlier_manifest import Bases, compare, contents_of
+from clusterddp.sync.project_files.project_tree import is_code
 from clusterddp.sync.result import Changes, HostSync, KeptFile, StandingData, SyncResult, refuse_conflicts
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.send import send
@@ -202,8 +203,10 @@ class _HostSync:
             for entry in state.have:
                 existing[entry.path] = entry
             (changes, self.needs), contents = compare(existing, self._tree.entries), contents_of(existing)
-        obsolete = tuple(path for path in changes.removed if path not in self._data_paths)
-        self.changes = replace(changes, removed=obsolete)
+        obsolete = [path for path in changes.removed if path not in self._data_paths]
+        if self.order.data is None:  # code of an earlier time: git may track them, or the host leaves them as data
+            obsolete = [path for path in obsolete if is_code(path)]
+        self.changes = replace(changes, removed=tuple(obsolete))
         self._contents_on_host = contents.union(state.chunks)
         edited = bool(base.digest) and differs
         # A host that is asked again has changed meanwhile, so it must verify its files then (``prove``).

@@ -227,6 +227,8 @@ def _apply(
         if plan is None
         else _update_of_all(record, sent, plan, data, lock)
     )
+    if order.data is None:
+        _leave_data_alone(state, target, update)
     if update.changes:
         folder.refuse_live()
     update.check()
@@ -255,8 +257,6 @@ def _apply(
         remedy = "sync again; is another program writing there?"
         raise Refused("%s on this host is not what was synced" % differing[0], remedy)
     record.complete(order.digest, known, proof, ended)
-    links = _make_links_and_folders(order, folder)
-    standing = data.complete() if data else StandingVersions()
     return Synced(
         workdir=as_text(target),
         digest=record.digest,
@@ -264,9 +264,20 @@ def _apply(
         removed=update.removed,
         kept=kept,
         notice=folder.notice,
-        links=tuple(links),
-        standing=standing,
+        links=tuple(_make_links_and_folders(order, folder)),
+        standing=data.complete() if data else StandingVersions(),
     )
+
+
+def _leave_data_alone(state: str, root: bytes, update: WorkdirUpdate) -> None:
+    """Let files that were data once stay though they are code no more: code of an earlier time reads them as data."""
+    if not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD)):
+        return
+    from .data import DataRecord
+
+    record = DataRecord(state, root)
+    spared = update.spare(set(record.entries(record.disk())))
+    record.begin([entry for entry in spared if entry not in record.left])  # a sync's still, once it is code again
 
 
 _UpdateAndProof = Tuple[

@@ -86,6 +86,12 @@ class WorkdirUpdate:
         """Whether anything in the folder would change."""
         return bool(self._differing) or any(self._is_ours(path) for path in self._obsolete)
 
+    def spare(self, paths: Set[str]) -> List[Entry]:
+        """Remove nothing at these paths; returns the entries there that would have been removed."""
+        present = [self._present[path] for path in self._obsolete if path in paths and self._is_ours(path)]
+        self._obsolete = [path for path in self._obsolete if path not in paths]
+        return [entry for entry in present if entry]
+
     def lacking(self) -> List[Entry]:
         """The files to place whose content is not already at their path."""
         return [entry for entry in self._differing if self._needs_content(entry)]

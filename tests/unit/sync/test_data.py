@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,29 @@ def test_unchanged_data_that_leaves_the_project_stays_too(root: Path, host: Fake
     write(root, **{CKPT: "laptop again"})
     synced(root, host)  # the host has what was last put
     assert content(host.workdir)[CKPT] == "laptop again"
+
+
+@pytest.mark.parametrize("committed", ["laptop", "edited"])
+def test_code_of_an_earlier_time_leaves_what_was_data_then_and_is_code_by_now(
+    root: Path, host: FakeHost, committed: str
+) -> None:
+    git(root.parent, "init", "-q", str(root))
+    git(root, "add", "train.py")
+    synced(root, host)
+    earlier = replace(project_tree(root), data=(), data_manifest=b"", data_digest=None)  # as of `run --again`
+    write(root, **{CKPT: committed, "later.txt": "", "later.py": ""})
+    git(root, "add", "-A")
+    synced(root, host)
+    for _ in range(2):
+        assert sync([host], earlier, workdir="/nowhere").notices == ()  # type: ignore[list-item]
+        assert content(host.workdir) == {"train.py": "print(1)", CKPT: committed}
+    write(root, **{CKPT: "edited again"})
+    assert synced(root, host).notices == ()
+    expected = {"train.py": "print(1)", CKPT: "edited again", "later.txt": "", "later.py": ""}
+    assert content(host.workdir) == expected
+    (root / CKPT).unlink()
+    synced(root, host)
+    assert CKPT not in content(host.workdir)
 
 
 def test_data_that_only_the_project_changed_is_put(root: Path, host: FakeHost) -> None:
