@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from packaging.pylock import Package
+    from packaging.requirements import Requirement
 
     from clusterddp.environments.platform_tags import HostKind
 
@@ -44,6 +45,9 @@ _OPTION = re.compile(
     rf"(-i|-f|--(index-url|extra-index-url|find-links|no-binary|only-binary|trusted-host|use-feature))[{_BLANKS}=]+[^\s-]\S*"
 )
 _HASH = re.compile(rf"[{_BLANKS}]+--hash[{_BLANKS}=]+\S+")
+_WRITTEN_SHA256 = re.compile(
+    rf"(?:[{_BLANKS}]--hash[{_BLANKS}=]+sha256:|[#&]sha256=)([0-9a-fA-F]{{64}})(?![^{_BLANKS}&])"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +69,13 @@ class LockFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedWheel:
-    """A wheel that hosts need: file name, URL, and sha256, which is empty if the lock file has none."""
+    """A wheel that hosts need: file name, URL, and the sha256 digests that the lock file allows it; empty for any."""
 
     name: str
     version: str
     file: str
     url: str
-    sha256: str = ""
+    digests: frozenset[str] = frozenset()
 
 
 def find_lock_file(written: str, root: Path) -> LockFile:
@@ -116,8 +120,7 @@ def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
     """The wheels of a lock file that a kind of host needs; ``LockError`` names a package without a wheel for it."""
     from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - only hosts with a lock need packaging
 
-    if lock.kind == "requirements":
-        refuse_unpinned(lock, lock.path)
+    written = _written_digests(lock, lock.path) if lock.kind == "requirements" else set[tuple[str, str]]()
     try:
         pylock = Pylock.from_dict(parse_toml(_as_pylock(lock, kind)))
         selected = list(
@@ -129,7 +132,10 @@ def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
         )
     except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(lock.written, f"{one_line(str(error))} (for {kind})") from None
-    return [_locked_package(lock, kind, package, source) for package, source in selected]
+    wheels = [_locked_package(lock, kind, package, source) for package, source in selected]
+    # Of requirements, uv tells the digests that an index has; those of the lines hold.
+    allowed = [frozenset(digest for name, digest in written if name == wheel.name) for wheel in wheels]
+    return [replace(wheel, digests=own or wheel.digests) for wheel, own in zip(wheels, allowed, strict=True)]
 
 
 def _locked_package(lock: LockFile, kind: HostKind, package: Package, source: Any) -> LockedWheel:
@@ -156,7 +162,8 @@ def _locked_package(lock: LockFile, kind: HostKind, package: Package, source: An
     if source.hashes.keys() - _WEAK_HASHES and not _SHA256.fullmatch(sha256):
         remedy = f"make the lock again with one: {_make_command(lock)}"
         raise LockError(lock.written, f"{what}: {file} has no sha256, only {', '.join(source.hashes)}", remedy=remedy)
-    return LockedWheel(name=str(package.name), version=str(package.version or ""), file=file, url=url, sha256=sha256)
+    digests = frozenset({sha256} if _SHA256.fullmatch(sha256) else ())
+    return LockedWheel(name=str(package.name), version=str(package.version or ""), file=file, url=url, digests=digests)
 
 
 def _scheme_and_name(url: str) -> tuple[str, str]:
@@ -215,38 +222,53 @@ def find_uv() -> str | None:
     return str(own) if own.is_file() else which("uv")
 
 
-def refuse_unpinned(lock: LockFile, path: Path, including: tuple[Path, ...] = (), *, constraint: bool = False) -> None:
-    """Refuse requirements not pinned to one version, or not published; ``including`` are the files that include it.
+def _written_digests(
+    lock: LockFile, path: Path, including: tuple[Path, ...] = (), *, constraint: bool = False
+) -> set[tuple[str, str]]:
+    """The sha256 digests that requirements allow a package, as pairs of its name and one of them.
 
-    A ``constraint`` need not be pinned.
+    ``including`` are the files that include this one. Raises ``LockError`` for a requirement that is not published, or
+    not pinned to one version (a ``constraint`` need not be), or has other hashes alone.
     """
-    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - only hosts with a lock need packaging
+    from packaging import requirements, utils  # noqa: PLC0415 - only hosts with a lock need packaging
 
+    written = set[tuple[str, str]]()
     for number, line in _lines(lock, path):
         where = f"{path.name}:{number}: {line[:80]}"
-        first = re.split(f"[{_BLANKS}]", line, maxsplit=1)[0]
         included = _INCLUDED.fullmatch(line)
         if included:
             inside = path.parent / included["path"]
             if inside not in (*including, path):
                 no_pins = constraint or included["option"] in {"-c", "--constraint"}
-                refuse_unpinned(lock, inside, (*including, path), constraint=no_pins)
+                written |= _written_digests(lock, inside, (*including, path), constraint=no_pins)
             continue
+        first = re.split(f"[{_BLANKS}]", line, maxsplit=1)[0]
         if first in _EDITABLE_OPTIONS or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
             raise LockError(lock.written, f"{where}: a folder or a repository cannot be locked", remedy=_NO_WHEEL)
         if _FLAG.fullmatch(line) or _OPTION.fullmatch(line):
             continue  # uv interprets it
         try:
-            found = Requirement(_HASH.sub("", line))
-        except InvalidRequirement:
+            found = requirements.Requirement(_HASH.sub("", line))
+        except requirements.InvalidRequirement:
             raise LockError(lock.written, f"{where}: cannot be understood") from None
-        if found.url is not None:
-            if not _scheme_and_name(found.url)[1].endswith(".whl"):
-                raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
-            continue
-        pins = [pin for pin in found.specifier if pin.operator in {"==", "==="} and not pin.version.endswith(".*")]
-        if len(pins) != 1 and not constraint:
-            raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin_remedy(lock))
+        _refuse_unpinned(lock, where, found, constraint=constraint)
+        digests = _WRITTEN_SHA256.findall(line)
+        if not digests and _HASH.search(line):
+            remedy = f"make the lock again with one: {_make_command(lock)}"
+            raise LockError(lock.written, f"{where}: has no sha256", remedy=remedy)
+        written |= {(utils.canonicalize_name(found.name), digest.lower()) for digest in digests}
+    return written
+
+
+def _refuse_unpinned(lock: LockFile, where: str, found: Requirement, *, constraint: bool) -> None:
+    """Refuse a requirement that is neither a wheel's URL nor pinned to one version; a ``constraint`` need not be."""
+    if found.url is not None:
+        if not _scheme_and_name(found.url)[1].endswith(".whl"):
+            raise LockError(lock.written, f"{where}: is no wheel", remedy=_NO_WHEEL)
+        return
+    pins = [pin for pin in found.specifier if pin.operator in {"==", "==="} and not pin.version.endswith(".*")]
+    if len(pins) != 1 and not constraint:
+        raise LockError(lock.written, f"{where}: is not pinned to one version", remedy=_pin_remedy(lock))
 
 
 def _lines(lock: LockFile, path: Path) -> Iterator[tuple[int, str]]:

@@ -30,7 +30,7 @@ from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from clusterddp.environments.lock_file import LockedWheel, LockFile
     from clusterddp.environments.platform_tags import HostKind
@@ -47,7 +47,7 @@ UV_WHEELS = {
         "5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe",
     ),
 }
-_FORMAT_VERSION = 1  # of the files in resolved/
+_FORMAT_VERSION = 2  # of the files in resolved/
 _DOWNLOAD_TIMEOUT = 3600.0  # seconds for a download
 _READ_SIZE = 1 << 20
 
@@ -92,7 +92,7 @@ def uv_wheel(lock: LockFile, kind: HostKind, progress: Callable[[str], None]) ->
         with tempfile.TemporaryDirectory(dir=_make_folder(_cache())) as folder:
             platforms = ["--platform", f"musllinux_1_1_{kind.machine}"]
             _pip(lock, [f"uv=={UV}"], Path(folder), platforms)
-            _move_to_cache(lock, Path(folder) / file, digest)
+            _move_to_cache(lock, Path(folder) / file, {digest})
     return Wheel(name="uv", version=UV, file=file, sha256=digest, size=path.stat().st_size)
 
 
@@ -108,24 +108,26 @@ def _download_missing(
     lock: LockFile, kind: HostKind, packages: Sequence[LockedWheel], progress: Callable[[str], None]
 ) -> Iterable[Wheel]:
     """Download the wheels that are missing, and return all."""
-    missing = [
-        package
-        for package in packages
-        if not package.sha256 or not (_cache() / "wheels" / package.sha256 / package.file).is_file()
-    ]
-    digests = {package.file: package.sha256 for package in packages}
+    digests = {package.file: digest for package in packages if (digest := _cached_digest(package))}
+    missing = [package for package in packages if package.file not in digests]
     if missing:
         progress(f"downloading {counted(len(missing), 'wheel')} of {lock.written}")
         with tempfile.TemporaryDirectory(dir=_make_folder(_cache())) as folder:
             _download(lock, kind, missing, Path(folder))
             for package in missing:
-                digests[package.file] = _move_to_cache(lock, Path(folder) / package.file, package.sha256)
+                digests[package.file] = _move_to_cache(lock, Path(folder) / package.file, package.digests)
     for package in packages:
         path = _cache() / "wheels" / digests[package.file] / package.file
         size = path.stat().st_size
         yield Wheel(
             name=package.name, version=package.version, file=package.file, sha256=digests[package.file], size=size
         )
+
+
+def _cached_digest(package: LockedWheel) -> str | None:
+    """The digest of a locked wheel that is in the cache; None if there is none, or the lock file allows any."""
+    cached = (digest for digest in package.digests if (_cache() / "wheels" / digest / package.file).is_file())
+    return next(cached, None)
 
 
 def _download(lock: LockFile, kind: HostKind, missing: Sequence[LockedWheel], folder: Path) -> None:
@@ -180,12 +182,12 @@ def _pip(lock: LockFile, what: Sequence[str], folder: Path, options: Sequence[st
         raise LockError(lock.written, f"pip: {one_line(message)[:500]}", remedy=remedy)
 
 
-def _move_to_cache(lock: LockFile, file: Path, sha256: str) -> str:
-    """Move a downloaded file into the cache by its digest, which must be ``sha256`` unless that is empty."""
+def _move_to_cache(lock: LockFile, file: Path, allowed: Collection[str]) -> str:
+    """Move a downloaded file into the cache by its digest, which must be ``allowed`` unless that is empty."""
     if not file.is_file():
         raise LockError(lock.written, f"{file.name} was not downloaded")
     digest = _digest(file)
-    if sha256 and digest != sha256:
+    if allowed and digest not in allowed:
         remedy = "somebody has replaced it: find out who, before you lock again"
         raise LockError(lock.written, f"{file.name} is not what was locked (sha256 {digest[:12]}…)", remedy=remedy)
     target = _make_folder(_cache() / "wheels" / digest) / file.name

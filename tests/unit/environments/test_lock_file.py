@@ -50,7 +50,7 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
         version="1.0",
         file="fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
         url="https://x/fast-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
-        sha256=SHA,
+        digests=frozenset({SHA}),
     )
     with pytest.raises(LockError, match=r"environment pylock.toml: No wheel .*'fast'.* \(for Python 3.12.1 on x86_64"):
         required_wheels(lock, replace(KIND, python="3.12.1"))
@@ -59,10 +59,40 @@ def test_each_kind_of_host_takes_its_own_wheel(tmp_path: Path) -> None:
 def test_a_wheel_that_is_locked_by_other_digests_alone_is_refused(tmp_path: Path) -> None:
     small = package("small", "small-1.0-py3-none-any.whl")
     (one,) = required_wheels(pylock(tmp_path, small.replace(SHA, SHA.upper())), KIND)
-    assert one.sha256 == SHA
+    assert one.digests == {SHA}
     for hashes in (f'{{sha512 = "{SHA}"}}', '{sha256 = "../../x"}'):
         with pytest.raises(LockError, match=r"small 1\.0: small-1\.0-py3-none-any\.whl has no sha256, only sha"):
             required_wheels(pylock(tmp_path, small.replace(f'{{sha256 = "{SHA}"}}', hashes)), KIND)
+
+
+@pytest.mark.parametrize(
+    "written", ["--hash=sha256:{}", "--hash sha256:{} --hash=sha256:{}", "--hash=sha512:00 --hash=sha256:{}"]
+)
+def test_requirements_allow_a_wheel_the_digests_of_their_lines_alone(tmp_path: Path, written: str) -> None:
+    """An index, or a folder, may have another file by that name."""
+    pytest.importorskip("uv", reason="uv resolves them")
+    make_wheel(tmp_path / "store", "a_small", "2.0", {"small.py": ""})
+    digests = [letter * 64 for letter in "AbCd"[: written.count("{}")]]
+    lines = (
+        f"A.small==2.0 ; python_version >= '3' \\\n  {written.format(*digests)}\n",
+        "other==1 ; python_version < '3' --hash=sha256:" + SHA,
+    )
+    for option in ("-r", "-c"):
+        (tmp_path / "more.txt").write_text("\n".join(lines))
+        head = f"--no-index\n--find-links {tmp_path}/store\n{option} more.txt\n"
+        (tmp_path / "requirements.txt").write_text(head + ("a-small==2.0\n" if option == "-c" else ""))
+        (found,) = required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
+        assert found.digests == {digest.lower() for digest in digests}
+
+
+@pytest.mark.parametrize("written", ["--hash=sha512:00", "--hash=md5:00", "--hash=sha256:00", "--hash='sha256:{}'"])
+def test_a_requirement_whose_hashes_are_no_sha256_is_refused(tmp_path: Path, written: str) -> None:
+    (tmp_path / "requirements.in").touch()
+    (tmp_path / "requirements.txt").write_text(f"small==2.0 {written.format(SHA)}\n")
+    with pytest.raises(
+        LockError, match=r"requirements.txt:1: small==2\.0 .*: has no sha256; make the lock again with one"
+    ):
+        required_wheels(find_lock_file("requirements.txt", tmp_path), KIND)
 
 
 def test_extras_are_those_in_brackets(tmp_path: Path) -> None:

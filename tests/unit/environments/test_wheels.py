@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from dataclasses import replace
@@ -52,6 +53,30 @@ def test_a_wheel_that_is_not_what_was_locked_is_refused(lock: LockFile) -> None:
     lock.path.write_text(text)
     with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not what was locked .*find out who"):
         wheels_of(lock, KIND, quiet)
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_a_wheel_that_has_not_its_requirements_hash_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_index: bool
+) -> None:
+    pytest.importorskip("uv", reason="uv resolves them")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    source = "--no-index\n--find-links store\n"
+    if has_index:
+        pages = tmp_path / "index" / "small"
+        pages.mkdir(parents=True)
+        (pages / "index.html").write_text(f'<a href="{wheel.as_uri()}#sha256={digest}">{wheel.name}</a>')
+        source = f"--index-url {pages.parent.as_uri()}\n"
+    requirements = tmp_path / "requirements.txt"
+    for other in ("a" * 64, "b" * 64):
+        requirements.write_text(f"{source}small==2.0 --hash=sha256:{other}\n")
+        with pytest.raises(LockError, match=r"small-2.0-py3-none-any.whl is not what was locked .*find out who"):
+            wheels_of(find_lock_file("requirements.txt", tmp_path), KIND, quiet)
+    requirements.write_text(f"{source}small==2.0 --hash=sha256:{other} --hash=sha256:{digest}\n")
+    (found,) = wheels_of(find_lock_file("requirements.txt", tmp_path), KIND, quiet)
+    assert found.sha256 == digest
 
 
 def test_a_wheel_that_is_gone_is_named(lock: LockFile) -> None:
