@@ -29,7 +29,7 @@ def make_wheel(
     folder: Path, name: str, version: str, files: Mapping[str, str], *, tag: str = "py3-none-any", needs: str = ""
 ) -> Path:
     """A wheel with these files; the same bytes each time."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     own = f"{name}-{version}.dist-info"
     requires = f"Requires-Dist: {needs}\n" if needs else ""
     texts = {

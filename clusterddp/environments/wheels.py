@@ -70,14 +70,17 @@ class Wheel:
 
 def wheels_of(lock: LockFile, kind: HostKind, progress: Callable[[str], None]) -> tuple[Wheel, ...]:
     """Every wheel of a lock file that a kind of host needs, downloaded; ``LockError`` if one cannot be had."""
-    key = f"{_FORMAT_VERSION}\0{lock.written}\0{kind}\0{locks.content_digest(lock)}"
-    record = _cache() / "resolved" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    # Paths in a lock file begin at its folder, and other projects have the same text.
+    key = f"{_FORMAT_VERSION}\0{lock.path.parent.resolve()}\0{lock.written}\0{kind}\0{locks.content_digest(lock)}"
+    record = _cache() / "resolved" / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
     found = _read_resolved(record)
     if found is not None and all(wheel.path.is_file() for wheel in found):
         return found
     progress(f"resolving {lock.written}")
-    found = tuple(_download_missing(lock, kind, locks.required_wheels(lock, kind), progress))
-    _write(record, json.dumps([asdict(wheel) for wheel in found]).encode())
+    packages = locks.required_wheels(lock, kind)
+    local = [(package.url, _state(package.url)) for package in packages if _local_path(package.url)]
+    found = tuple(_download_missing(lock, kind, packages, progress))
+    _write(record, json.dumps({"wheels": [asdict(wheel) for wheel in found], "local": local}).encode())
     return found
 
 
@@ -134,9 +137,9 @@ def _download(lock: LockFile, kind: HostKind, missing: Sequence[LockedWheel], fo
     """Copy or download wheels to a folder: from ``file:`` URLs here, all others by pip."""
     remote = []
     for package in missing:
-        split = urlsplit(package.url)
-        if split.scheme == "file":
-            _copy_wheel(lock, Path(unquote(split.path)), folder / package.file)
+        path = _local_path(package.url)
+        if path:
+            _copy_wheel(lock, path, folder / package.file)
         else:
             remote.append(package.url)
     if remote:
@@ -146,6 +149,22 @@ def _download(lock: LockFile, kind: HostKind, missing: Sequence[LockedWheel], fo
         _pip(
             lock, remote, folder, [*platforms, "--python-version", f"{major}.{minor}", "--implementation", "cp", *abis]
         )
+
+
+def _local_path(url: str) -> Path | None:
+    """The path of a wheel that lies on this machine; None for any other URL."""
+    split = urlsplit(url)
+    return Path(unquote(split.path)) if split.scheme == "file" else None
+
+
+def _state(url: str) -> str:
+    """What is different after a wheel on this machine is built again; empty if there is none."""
+    path = _local_path(url)
+    try:
+        found = path.lstat() if path else None
+    except OSError:
+        found = None
+    return f"{found.st_mtime_ns} {found.st_size}" if found else ""
 
 
 def _copy_wheel(lock: LockFile, source: Path, target: Path) -> None:
@@ -204,10 +223,11 @@ def _digest(file: Path) -> str:
 
 
 def _read_resolved(path: Path) -> tuple[Wheel, ...] | None:
-    """Read the wheels that a lock file was resolved to; None if there is no valid record."""
+    """Read the wheels that a lock file was resolved to; None if there is no valid record, or one was built again."""
     try:
-        fields = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16)
-        return fields.each("all", _wheel)
+        fields = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16).part("all")
+        is_current = all(_state(url) == state for url, state in fields.text_pairs("local"))
+        return fields.each("wheels", _wheel) if is_current else None
     except (OSError, ValueError):  # the lock file is resolved again
         return None
 

@@ -30,6 +30,10 @@ def quiet(_: str) -> None:
     """Nobody looks."""
 
 
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LockFile:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -43,9 +47,28 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LockFile:
 def test_an_unchanged_lock_asks_for_nothing_again(lock: LockFile, monkeypatch: pytest.MonkeyPatch) -> None:
     found = wheels_of(lock, KIND, quiet)
     assert [(one.name, one.path.is_file(), len(one.sha256)) for one in found] == [("small", True, 64)]
-    (lock.path.parent / "store" / found[0].file).unlink()
     monkeypatch.setattr(locks, "required_wheels", None)
     assert wheels_of(lock, KIND, quiet) == found
+
+
+def test_a_wheel_of_this_machine_that_is_built_again_is_taken_anew(lock: LockFile, tmp_path: Path) -> None:
+    (old,) = wheels_of(lock, KIND, quiet)
+    make_wheel(tmp_path / "store", "small", "2.0", {"small.py": "Y = 'built again'\n"})
+    (new,) = wheels_of(lock, KIND, quiet)
+    assert new.sha256 == _digest(tmp_path / "store" / new.file) != old.sha256
+    (tmp_path / "store" / new.file).unlink()
+    with pytest.raises(LockError, match="is not at"):
+        wheels_of(lock, KIND, quiet)
+    lock.path.write_text(lock.path.read_text().replace('md5 = "x"', f'sha256 = "{old.sha256}"'))
+    assert wheels_of(lock, KIND, quiet) == (old,)
+
+
+def test_projects_with_the_same_lock_have_wheels_of_their_own(lock: LockFile, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    wheel = make_wheel(other / "store", "small", "2.0", {"small.py": "Y = 'of another'\n"})
+    shutil.copy(lock.path, other)
+    (first,), (second,) = wheels_of(lock, KIND, quiet), wheels_of(find_lock_file("pylock.toml", other), KIND, quiet)
+    assert second.sha256 == _digest(wheel) != first.sha256
 
 
 def test_a_wheel_that_is_not_what_was_locked_is_refused(lock: LockFile) -> None:
@@ -62,7 +85,7 @@ def test_a_wheel_that_has_not_its_requirements_hash_is_refused(
     pytest.importorskip("uv", reason="uv resolves them")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     wheel = make_wheel(tmp_path / "store", "small", "2.0", {"small.py": ""})
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    digest = _digest(wheel)
     source = "--no-index\n--find-links store\n"
     if has_index:
         pages = tmp_path / "index" / "small"
