@@ -118,24 +118,39 @@ def _pin_remedy(lock: LockFile) -> str:
 
 def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
     """The wheels of a lock file that a kind of host needs; ``LockError`` names a package without a wheel for it."""
-    from packaging.pylock import Pylock, PylockSelectError, PylockValidationError  # noqa: PLC0415 - only hosts with a lock need packaging
-
     written = _written_digests(lock, lock.path) if lock.kind == "requirements" else set[tuple[str, str]]()
-    try:
-        pylock = Pylock.from_dict(parse_toml(_as_pylock(lock, kind)))
-        selected = list(
-            pylock.select(
-                environment=kind.environment,  # type: ignore[arg-type]
-                tags=kind.tags(),
-                extras=lock.extras if lock.kind == "pylock" else (),
-            )
-        )
-    except (ValueError, PylockValidationError, PylockSelectError) as error:
-        raise LockError(lock.written, f"{one_line(str(error))} (for {kind})") from None
-    wheels = [_locked_package(lock, kind, package, source) for package, source in selected]
+    wheels = [_locked_package(lock, kind, package, source) for package, source in _select(lock, kind)]
     # Of requirements, uv tells the digests that an index has; those of the lines hold.
     allowed = [frozenset(digest for name, digest in written if name == wheel.name) for wheel in wheels]
     return [replace(wheel, digests=own or wheel.digests) for wheel, own in zip(wheels, allowed, strict=True)]
+
+
+def _select(lock: LockFile, kind: HostKind) -> list[tuple[Package, Any]]:
+    """The packages of a lock file that a kind of host needs, each with the best of its sources."""
+    from packaging import pylock, utils  # noqa: PLC0415 - only hosts with a lock need packaging
+
+    def as_wheel(package: Package) -> Package:
+        """The package with its archive among its wheels if it is one: so locks have a wheel that a URL names."""
+        archive = package.archive
+        name = "" if not archive else _scheme_and_name(archive.url)[1] if archive.url else Path(archive.path or "").name
+        if not archive or not name.endswith(".whl"):
+            return package
+        wheel = pylock.PackageWheel(name=name, url=archive.url, path=archive.path, hashes=archive.hashes)
+        version = package.version or utils.parse_wheel_filename(name)[1]
+        return replace(package, version=version, archive=None, wheels=[wheel])
+
+    try:
+        found = pylock.Pylock.from_dict(parse_toml(_as_pylock(lock, kind)))
+        found = replace(found, packages=[as_wheel(package) for package in found.packages])
+        found.validate()
+        selected = found.select(
+            environment=kind.environment,  # type: ignore[arg-type]
+            tags=kind.tags(),
+            extras=lock.extras if lock.kind == "pylock" else (),
+        )
+        return list(selected)
+    except (ValueError, pylock.PylockValidationError, pylock.PylockSelectError) as error:
+        raise LockError(lock.written, f"{one_line(str(error))} (for {kind})") from None
 
 
 def _locked_package(lock: LockFile, kind: HostKind, package: Package, source: Any) -> LockedWheel:

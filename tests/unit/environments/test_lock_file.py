@@ -146,6 +146,20 @@ def test_a_wheel_is_taken_from_a_url_of_its_own_name_alone(tmp_path: Path, url: 
         required_wheels(pylock(tmp_path, package("a", more=wheels)), KIND)
 
 
+@pytest.mark.parametrize("version", ["", 'version = "1.0"\n'])
+@pytest.mark.parametrize("place", ["url = 'https://x/a%2D{}?y'", "path = 'store/a-{}'"])
+def test_a_wheel_that_is_named_by_its_place_is_a_wheel(tmp_path: Path, place: str, version: str) -> None:
+    """Locks list it as an archive."""
+    fitting = f"1.0-cp311-cp311-manylinux_2_28_{KIND.machine}.whl"
+    archive = f'[packages.archive]\n{place}\nhashes = {{sha256 = "{SHA}"}}\n'
+    text = package("a", more=archive).replace('version = "1.0"\n', version)
+    (found,) = required_wheels(pylock(tmp_path, text.replace("{}", fitting)), KIND)
+    assert (found.version, found.file, [*found.digests]) == ("1.0", f"a-{fitting}", [SHA])
+    for other in (fitting.replace("cp311", "cp312"), fitting.replace("1.0", "2.0") if version else "b", "b-1.whl"):
+        with pytest.raises(LockError, match=r"environment pylock\.toml: .*a"):
+            required_wheels(pylock(tmp_path, text.replace("{}", other)), KIND)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
