@@ -196,7 +196,7 @@ def _as_pylock(lock: LockFile, kind: HostKind) -> str:
         return lock.path.read_text(encoding="utf-8")
     if lock.kind == UV_LOCK:
         extras = [argument for name in lock.extras for argument in ("--extra", name)]
-        return _uv(lock, ["export", "--frozen", "--no-emit-project", "--format", "pylock.toml", *extras])
+        return _uv(lock, ["export", "--frozen", "--no-emit-project", "--no-dev", "--format", "pylock.toml", *extras])
     # No Python that uv finds beside the lock file is run, and no source distribution is built to be looked at.
     platform = ["--python", sys.executable, "--no-build"]
     platform += ["--python-platform", kind.uv_platform, "--python-version", kind.python]

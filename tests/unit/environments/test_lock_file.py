@@ -330,6 +330,20 @@ def made_by(line: str, folder: Path) -> None:
     subprocess.run(["bash", "-c", command], check=True, cwd=folder, env={**os.environ, **beside}, timeout=60)
 
 
+def test_the_dev_group_of_a_uv_lock_stays_away(tmp_path: Path) -> None:
+    """Unlike the groups that the project itself makes default ones."""
+    pytest.importorskip("uv", reason="uv locks and exports")
+    for name in ("small", "tool", "train"):
+        make_wheel(tmp_path / "store", name, "2.0", {f"{name}.py": ""})
+    groups = '[dependency-groups]\ndev = ["tool"]\ntrain = ["train"]\n'
+    settings = f'[tool.uv]\nno-index = true\nfind-links = ["{tmp_path}/store"]\n'
+    for default, more in (("", []), ('default-groups = ["dev", "train"]\n', ["train"])):
+        text = PROJECT.replace("[]", '["small"]') + groups + settings + default
+        (tmp_path / "pyproject.toml").write_text(text)
+        made_by("`uv lock`", tmp_path)
+        assert [one.name for one in required_wheels(find_lock_file("uv.lock", tmp_path), KIND)] == ["small", *more]
+
+
 @pytest.mark.parametrize(
     ("written", "there", "told"),
     [
