@@ -77,14 +77,16 @@ def _find_program(words: tuple[str, ...], *, as_json: bool) -> str | None:
 
 def _read_key(file: Path | None) -> bytes | None:
     """Return the key of the file, else of the environment; a command line could be read by all on the machine."""
-    if file is None:
-        return os.environb.get(KEY_VARIABLE.encode()) or None
     try:
-        key = file.read_bytes().strip()
+        written = file.read_bytes() if file else os.environb.get(KEY_VARIABLE.encode())
     except OSError as error:
         raise UsageError(f"--key-file {file}: {error.strerror}", remedy="give a file that holds the key") from None
+    if not file and not written:
+        return None
+    key = (written or b"").strip()  # a Secret's newline is in a variable as well
     if not key:
-        raise UsageError(f"--key-file {file}: it is empty", remedy="`openssl rand -hex 32` makes a key")
+        where = f"--key-file {file}" if file else KEY_VARIABLE
+        raise UsageError(f"{where}: it is empty", remedy="`openssl rand -hex 32` makes a key")
     return key
 
 

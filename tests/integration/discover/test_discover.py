@@ -185,7 +185,7 @@ def test_with_one_key_they_meet_and_others_are_not_believed(lab: Lab, ranks: Ran
     one = ranks.start(lab.hosts[1], 1, 2, "--key-file", str(key))
     for host, reason in ((lab.hosts[2], "it uses another key"), (lab.hosts[3], "it uses no key")):
         one.wait_for(f"{host.address} also speaks of job7, but is not believed: {reason}", stream="err")
-    true = ranks.start(lab.hosts[0], 0, 2, env={"CLUSTERDDP_DISCOVER_KEY": KEY})
+    true = ranks.start(lab.hosts[0], 0, 2, env={"CLUSTERDDP_DISCOVER_KEY": f"{KEY}\n"})
     assert_met([true.end(), one.end()], lab.hosts[:2])
 
 

@@ -58,13 +58,22 @@ def test_what_must_be_said_is_asked_for(capsys: pytest.CaptureFixture[str], miss
     assert said(capsys, "discover", *words) == (2, [f"Missing option '{missing}'; see clusterddp discover --help"])
 
 
+@pytest.mark.parametrize(
+    ("key", "begin"),
+    [
+        ("hunter2", "the key has 7 bytes; 16 are the fewest"),
+        (f" hunter2{16 * chr(10)}", "the key has 7 bytes; 16 are the fewest"),
+        ("\n", "CLUSTERDDP_DISCOVER_KEY: it is empty; `openssl rand -hex 32` makes a key"),
+    ],
+)
 def test_a_key_in_the_environment_that_is_too_short_is_not_repeated(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: str, begin: str
 ) -> None:
-    monkeypatch.setenv("CLUSTERDDP_DISCOVER_KEY", "hunter2")
+    """Blanks around it count as little as in a file."""
+    monkeypatch.setenv("CLUSTERDDP_DISCOVER_KEY", key)
     code, lines = said(capsys, "discover", *(word for pair in GOOD.items() for word in pair))
     assert (code, len(lines)) == (2, 1)
-    assert lines[0].startswith("the key has 7 bytes; 16 are the fewest")
+    assert lines[0].startswith(begin)
 
 
 def test_a_command_that_is_not_there_is_said_before_anybody_waits(capsys: pytest.CaptureFixture[str]) -> None:
