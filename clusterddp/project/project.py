@@ -145,7 +145,7 @@ class Project:
         line = json.dumps(to_fields(record), separators=(",", ":")).encode()
         with contextlib.suppress(UsageError):  # without a key, --again cannot repeat it
             line = line[:-1] + f',"{_PROOF}":"{proof(ensure_key(), _RUN, line.decode())}"'.encode() + b"}"
-        project_folder.append(self.folder, _INDEX, line + b"\n")
+        project_folder.append(self.folder, _INDEX, line)
 
     def runs(self, *, own: bool = False) -> list[RunRecord]:
         """Return the runs of the local index, oldest first; ``own``: only those that this user provably started."""

@@ -91,13 +91,20 @@ def write_folder(folder: Path, name: str, files: Mapping[str, bytes]) -> Path:
     return target / list(files)[-1]
 
 
-def append(folder: Path, name: str, data: bytes) -> None:
-    """Append to a file in ``.clusterddp/``; raises UsageError if it cannot be written, or is a link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def append(folder: Path, name: str, line: bytes) -> None:
+    """Append a line to a file in ``.clusterddp/``; raises UsageError if it cannot be written, or is a link."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with raise_unwritable(folder):
         handle = os.open(make_folder(folder) / name, flags, 0o600)
         try:
-            os.write(handle, data)
+            info = os.fstat(handle)
+            if not stat.S_ISREG(info.st_mode):
+                raise OSError(errno.EINVAL, f"{name} is no file")
+            # A disk that was full may have cut the line before short.
+            is_cut = info.st_size > 0 and os.pread(handle, 1, info.st_size - 1) != b"\n"
+            whole = b"\n" * is_cut + line + b"\n"
+            if os.write(handle, whole) < len(whole):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(handle)
 

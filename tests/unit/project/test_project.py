@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 import stat
 import threading
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from clusterddp.errors import UsageError
 from clusterddp.project.project import find, short_path
+from clusterddp.project.project_folder import UnwritableError
 from clusterddp.remote.shared.run.run_record import RunRecord
 
 
@@ -144,6 +146,23 @@ def test_the_run_index_appends_and_passes_over_a_line_cut_short(tmp_path: Path) 
         out.write(b'{"run": \n')
     project.record_run(RunRecord(hosts=("h",), run="b"))
     assert [record.run for record in project.runs()] == ["a", "b"]
+
+
+def test_a_line_that_a_full_disk_cuts_short_is_said_and_takes_no_other_with_it(tmp_path: Path) -> None:
+    project = find(tmp_path, {})
+    project.record_run(RunRecord(hosts=("h",), run="a"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = (project.folder / "runs.jsonl").stat().st_size + 10
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(UnwritableError, match=r"cannot be written \(No space left on device\); make room there"):
+            project.record_run(RunRecord(hosts=("h",), run="b"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    project.record_run(RunRecord(hosts=("h",), run="c"))
+    project.record_run(RunRecord(hosts=("h",), run="d"))
+    assert [record.run for record in project.runs(own=True)] == ["a", "c", "d"]
+    assert (project.folder / "runs.jsonl").read_bytes().count(b"\n") == 4
 
 
 def test_a_project_that_cannot_be_written_is_one_line_with_the_remedy(tmp_path: Path) -> None:
