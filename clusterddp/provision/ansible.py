@@ -24,7 +24,8 @@ _BRIEF_ENV = {"ANSIBLE_DISPLAY_OK_HOSTS": "false", "ANSIBLE_DISPLAY_SKIPPED_HOST
 _CONFIG = "ansible.cfg"
 _EMPTY_CONFIG = Path(__file__).with_name("empty.cfg")  # ansible-core 2.19 refuses /dev/null
 _OWN_FOLDER = ".clusterddp"
-_USER = ("-u", "--user")
+# As ansible-playbook reads it: after short options without a value, as the beginning of its name, with = or without.
+_USER = re.compile(r"(?:-[bCDJkKv]*u|--us(?:er?)?(?==|$))=?(?P<value>.*)", re.DOTALL)
 # Not allowed in a host name where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
 _PATTERN_CHARACTERS = re.compile(r"[@~!&,;:*?\[\]{}]")
 # The first line of an inventory file that we converted; the second line names the original.
@@ -58,7 +59,7 @@ def playbook_argv(
 
 def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
     """Return arguments that make ``-u`` override the inventory's user."""
-    name = next(_user_option_values(arguments), "")
+    name = ["", *_user_option_values(arguments)][-1]
     inventory_users = {host.user for host in inventory.run_hosts} - {None}
     if not name:
         return []
@@ -68,12 +69,9 @@ def _as_user(inventory: Inventory, arguments: Sequence[str]) -> list[str]:
 
 def _user_option_values(arguments: Sequence[str]) -> Iterator[str]:
     for index, argument in enumerate(arguments):
-        if argument in _USER:
-            yield from arguments[index + 1 : index + 2]
-        elif argument.startswith("--user="):
-            yield argument.removeprefix("--user=")
-        elif argument.startswith("-u"):
-            yield argument.removeprefix("-u")
+        found = _USER.fullmatch(argument)
+        if found:
+            yield from [found["value"]] if found["value"] else arguments[index + 1 : index + 2]
 
 
 def run_at_terminal(argv: Sequence[str], inventory: Path, *, brief: bool = False) -> int:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.cli.playbook import PlaybookCLI  # type: ignore[import-untyped]
 
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli.fix import repairs
@@ -32,6 +33,13 @@ def argv(inventory: Path, *arguments: str, hosts: tuple[str, ...] = ()) -> list[
     return ansible.playbook_argv(Path("p.yml"), ansible.source_of(loaded), loaded, arguments, hosts=hosts)[1:]
 
 
+def parsed_user(words: list[str]) -> object:
+    """The user that Ansible itself reads of such a command line."""
+    own = PlaybookCLI(["ansible-playbook"])
+    own.init_parser()
+    return own.parser.parse_args(["p.yml", *words]).remote_user
+
+
 def test_the_users_arguments_stand_last(inventory: Path) -> None:
     assert argv(inventory, "-K", "--check") == ["-i", str(inventory), "p.yml", "-K", "--check"]
     assert argv(inventory, hosts=("a", "b")) == ["-i", str(inventory), "--limit", "a,b", "p.yml"]
@@ -43,10 +51,24 @@ def test_a_host_whose_name_ansible_reads_as_a_pattern_is_refused(inventory: Path
         argv(inventory, hosts=("a", name))
 
 
-@pytest.mark.parametrize("words", [("-u", "root"), ("--user", "root"), ("--user=root",), ("-uroot",)])
-def test_a_user_that_is_given_wins_over_the_inventorys(inventory: Path, words: tuple[str, ...]) -> None:
-    own = ["-e", "ansible_user=root", "-e", "login_user=alice"]
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("-u root", "--user root", "--user=root", "-uroot", "-u=root", "-bu root", "-bKvvvuroot", "--use root"),
+        *("--us=root", "-u alice -u root"),
+    ],
+)
+def test_a_user_that_is_given_wins_over_the_inventorys(inventory: Path, line: str) -> None:
+    """However Ansible lets it be written."""
+    own, words = ["-e", "ansible_user=root", "-e", "login_user=alice"], line.split()
     assert argv(inventory, *words) == ["-i", str(inventory), *own, "p.yml", *words]
+    assert parsed_user(words) == "root"
+
+
+@pytest.mark.parametrize("line", ["-tu", "-eu=1", "--become-user root", "-b --start-at-task u"])
+def test_what_is_no_user_leaves_the_inventorys(inventory: Path, line: str) -> None:
+    assert argv(inventory, *line.split()) == ["-i", str(inventory), "p.yml", *line.split()]
+    assert parsed_user(line.split()) is None
 
 
 def test_a_playbook_needs_an_inventory_file() -> None:
