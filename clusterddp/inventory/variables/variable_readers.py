@@ -35,6 +35,7 @@ _LOCK_FILE = re.compile(r"(?!-)[^\[\]\0]*\.(lock|toml|txt)(\[[\w.-]+(\s*,\s*[\w.
 _PACKAGE = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")  # name of a module or distribution
 _MAX_PACKAGES = 100
 _GPU = re.compile(r"[0-9]{1,4}|(?:GPU|MIG)-[\w/-]+")
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 # Options of sbatch, with _ instead of -.
 SLURM_OPTIONS = (
@@ -191,17 +192,20 @@ def preload(setting: Setting) -> tuple[str, ...]:
     """Names of modules or distributions."""
     found = plain(setting.value)
     if not isinstance(found, list) or not all(isinstance(name, str) and _PACKAGE.fullmatch(name) for name in found):
-        refuse_value(setting, "a list of modules or distributions", "write [transformers, scikit-learn]")
+        refuse_value(setting, "a list of modules or distributions", "write ['transformers', 'scikit-learn']")
     if len(found) > _MAX_PACKAGES:
         refuse_value(setting, f"a list of at most {_MAX_PACKAGES} names", "name those that your scripts import")
     return tuple(dict.fromkeys(found))
 
 
 def flag(setting: Setting) -> bool:
-    """True or False."""
-    if not isinstance(setting.value, bool):
-        refuse_value(setting, "true or false", "write one of them without quotes")
-    return setting.value
+    """True or False; of an INI file Ansible makes texts of them."""
+    if isinstance(setting.value, bool):
+        return setting.value
+    found = _FLAGS.get(setting.value.lower()) if isinstance(setting.value, str) else None
+    if found is None:
+        refuse_value(setting, "true or false", "write one of them")
+    return found
 
 
 def folder(setting: Setting) -> str:
@@ -232,7 +236,7 @@ def carry(setting: Setting) -> tuple[str, ...]:
     """Paths below the workdir that a host which replaces another gets from the others."""
     found = plain(setting.value)
     if not isinstance(found, list) or not all(isinstance(path, str) and _is_inside(path) for path in found):
-        refuse_value(setting, "a list of paths below the workdir", "write [checkpoints/last]")
+        refuse_value(setting, "a list of paths below the workdir", "write ['checkpoints/last']")
     return tuple(dict.fromkeys(found))
 
 

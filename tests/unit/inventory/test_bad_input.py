@@ -122,6 +122,7 @@ VARIABLES = [
         (f"clusterddp_preload: {value}", "a list of modules or distributions")
         for value in ("transformers", "{a: b}", "[a, 5]", "['a b']", "['-a']", "[a..b]", "['../x']", "[a/b]", "['']")
     ),
+    *((f"clusterddp_comm_trace: {value}", "must be true or false") for value in ("maybe", "0", "[true]", "''")),
     ("clusterddp_workdir: relative/path", "a folder below / or ~/"),
     ("clusterddp_workdir: /scratch/$USER", "without $"),
     ("clusterddp_workdir: ~/", "a folder below"),

@@ -114,6 +114,8 @@ def test_everything_we_read_arrives(inventory: Path) -> None:
         ),
         (["clusterddp_preload: []"], "preload", ()),
         (["clusterddp_fork_server: false"], "keeps_warm", False),
+        (["clusterddp_fork_server: 'No'"], "fork_server", False),
+        (["clusterddp_fork_server: 'true'"], "fork_server", True),
         (["clusterddp_launcher: slurm"], "keeps_warm", False),
         (["clusterddp_gpus: 8"], "gpus", 8),
         (["clusterddp_gpus: 0"], "gpus", 0),

@@ -85,6 +85,19 @@ def test_hosts_keep_their_order_and_their_variables(tmp_path: Path) -> None:
     assert found.to_json() == sorted(expected.to_json(), key=lambda host: order[host["name"]])
 
 
+def test_an_ini_file_may_say_false_and_lists_as_the_remedies_write_them(tmp_path: Path) -> None:
+    """Ansible takes only Python's literals there for more than text."""
+    source = tmp_path / "hosts.ini"
+    for name in ("clusterddp_preload", "clusterddp_carry"):
+        source.write_text(f"gpu1\n[all:vars]\nclusterddp_fork_server=false\n{name}=[a/b, c]\n")
+        with pytest.raises(InventoryError, match=r"must be a list of .*; write \[") as refused:
+            load(stored(source))
+        source.write_text(source.read_text().replace("[a/b, c]", refused.value.remedy.removeprefix("write ")))
+        (host,) = load(stored(source)).hosts
+        assert not host.fork_server
+        assert host.preload or host.carry
+
+
 INVENTORY = """\
 all:
   hosts:
