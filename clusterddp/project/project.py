@@ -20,6 +20,7 @@ from clusterddp.project.consent import Consent, Writers, ensure_key, load_key, p
 from clusterddp.project.project_file import MAX_BYTES, NAME, VALID_ID
 from clusterddp.project.project_folder import FOLDER
 from clusterddp.project.toml_text import parse_toml
+from clusterddp.project.user_folders import user_path
 from clusterddp.remote.shared.run.run_record import RunRecord, read_run_record
 from clusterddp.remote.shared.schema.record import parse_record, to_fields
 from clusterddp.remote.shared.workdir.workdir_names import WORKDIRS
@@ -297,7 +298,7 @@ def _mark_owner(folder: Path, start: Path) -> int | None:
 
     What `up` wrote into a home or ``/`` counts there only, not for all folders below.
     """
-    too_wide = folder != start and folder in {Path(folder.anchor), Path("~").expanduser().resolve()}
+    too_wide = folder != start and folder in {Path(folder.anchor), user_path("~").resolve()}
     for mark, proved_by in ((".git", ".git"), *([] if too_wide else [(FOLDER, f"{FOLDER}/project.json")])):
         with contextlib.suppress(OSError):  # it does not exist, or cannot be seen
             os.stat(folder / proved_by)  # noqa: PTH116 - Path's raises

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pwd
 import resource
 import stat
 import threading
@@ -196,3 +197,12 @@ def test_a_path_is_shown_as_it_can_be_typed_and_whole_from_the_root(
     ):
         monkeypatch.chdir(folder)
         assert short_path(tmp_path / "inventory.yaml") == shown
+
+
+def test_a_user_without_a_home_and_an_account_has_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers run with any uid."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "inner").mkdir()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert find(tmp_path / "inner", {}).root == tmp_path
