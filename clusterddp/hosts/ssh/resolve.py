@@ -52,13 +52,19 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Origin:
-    """The source of a target's settings: the inventory's host, or the host behind a jump host."""
+    """The source of a target's settings: the inventory's host, or the host behind a jump host.
+
+    ``known_hosts`` and ``accept_new``: what the ssh arguments of that host say of host keys, for its jump hosts too.
+    What the ssh configuration says there is of the host alone, as for ``ssh``.
+    """
 
     name: str
     where: str
     args: SshArgs
     identity: Path | None = None
     behind: Target | None = None
+    known_hosts: tuple[Path, ...] = ()
+    accept_new: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,21 +153,23 @@ class Resolver:
         values = targets.tokens(host=host, port=port, user=user, original=address)
         named = [user_path(expand_tokens(text, values)) for text in found.get("identityfile", ()) if text != "none"]
         keys, given = self._key_files(origin, named, lambda text: expand_tokens(text, values))
-        behind = origin.behind
+        names = targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port)
+        system = targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS
+        own = self._known_hosts(origin, found, {**values, "k": _first(found, "hostkeyalias", address)})
         return Target(
             name=origin.name,
             host=host,
             alias=address,
             port=port,
             user=user,
-            key_names=targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port),
+            key_names=names,
             key_files=keys,
             named_key_count=given,
             only_named_keys=origin.identity is not None or _is_yes(found, "identitiesonly"),
             agent=found.get("identityagent", ("",))[0].lower() != "none",
-            known_hosts=self._known_hosts(origin, found, {**values, "k": _first(found, "hostkeyalias", address)}),
-            system_hosts=targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS,
-            accept_new=self._accepts_new_keys(origin, found) or (behind is not None and behind.accept_new),
+            known_hosts=self._with_those_of_the_host(origin, own, system, names[:1]) if origin.known_hosts else own,
+            system_hosts=system,
+            accept_new=self._accepts_new_keys(origin, found) or origin.accept_new,
             connect_timeout=_number(origin, "ConnectTimeout", _first(found, "connecttimeout", "0"))
             or self.connect_timeout,
             compress=_is_yes(found, "compression"),
@@ -176,7 +184,7 @@ class Resolver:
     ) -> tuple[Target | None, str]:
         """Return the jump host just before ``behind``; its ``via`` leads to the jump hosts before it."""
         via: Target | None = None
-        why = ""
+        why, said = "", origin.args.options
         for number, text in enumerate(spec.split(",")):
             match = _HOP.fullmatch(text.strip())
             if match is None or depth + number >= _MAX_HOPS:
@@ -190,6 +198,8 @@ class Resolver:
                 where=origin.where,
                 args=replace(_NO_ARGS, config_file=origin.args.config_file),
                 behind=behind,
+                known_hosts=behind.known_hosts if "userknownhostsfile" in said else origin.known_hosts,
+                accept_new=behind.accept_new if "stricthostkeychecking" in said else origin.accept_new,
             )
             port = int(match["port"]) if match["port"] else None
             deeper = depth + number + 1
@@ -215,7 +225,7 @@ class Resolver:
         return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)
 
     def _known_hosts(self, origin: _Origin, found: Settings, values: Mapping[str, str]) -> tuple[Path, ...]:
-        """The user's known_hosts files for a target; those of the host behind a jump host come first."""
+        """The user's known_hosts files for a target."""
         texts = found.get("userknownhostsfile", ())
         for text in texts:
             _check_tokens(text, origin)
@@ -224,8 +234,18 @@ class Resolver:
         if kept != files:
             self.notice(origin.name, "UserKnownHostsFile /dev/null is not used: host keys stay in ~/.ssh/known_hosts")
         folder = user_home() / ".ssh"
-        own = kept or (folder / "known_hosts", folder / "known_hosts2")
-        return tuple(dict.fromkeys((*origin.behind.known_hosts, *own))) if origin.behind else own
+        return kept or (folder / "known_hosts", folder / "known_hosts2")
+
+    def _with_those_of_the_host(
+        self, origin: _Origin, own: tuple[Path, ...], system: tuple[Path, ...], names: Sequence[str]
+    ) -> tuple[Path, ...]:
+        """A target's known_hosts files; for a jump host, those of the host's ssh arguments before its own.
+
+        Where its own know it, they alone count, as for ``ssh``: a key that all hosts share must not pass for its key.
+        """
+        files = (*own, *system)
+        known = self.known.types(files, names) or self.known.is_known_only_by_authority(files, names)
+        return own if known else tuple(dict.fromkeys((*origin.known_hosts, *own)))
 
     def _accepts_new_keys(self, origin: _Origin, found: Settings) -> bool:
         value = _first(found, "stricthostkeychecking").lower()

@@ -131,6 +131,84 @@ def test_a_revoked_key_of_a_jump_host_is_said_to_be_the_jump_host_s(
     assert ("jump host bastion" if transport == "fabric" else f"[127.0.0.1]:{bastion.port}") in str(caught.value)
 
 
+def write_bastion_config(home: Path, bastion: Sshd, host: Sshd, *lines: str) -> None:
+    """A host behind a bastion; the lines stand in the block of the host alone."""
+    block = "".join(f" {line}\n" for line in lines)
+    (home / ".ssh" / "config").write_text(
+        f"Host gpu\n HostName 127.0.0.1\n Port {host.port}\n ProxyJump bastion\n{block}"
+        f"Host bastion\n HostName 127.0.0.1\n Port {bastion.port}\n"
+        f"Host *\n IdentityFile {home}/.ssh/id_ed25519\n UserKnownHostsFile {home}/.ssh/known_hosts\n"
+    )
+
+
+def told_by_ssh(home: Path) -> str:
+    """What ssh itself says with that configuration, which its jump host's ssh reads too."""
+    config = home / "config"
+    config.write_text("BatchMode yes\n" + (home / ".ssh" / "config").read_text())
+    words = ["ssh", "-F", str(config), "gpu", "echo hi"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout + done.stderr
+
+
+def behind_the_bastion(transport: str, *ssh_args: str) -> HostEntry:
+    return host_entry(address="gpu", transport=transport, ssh_args=ssh_args)
+
+
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize("value", ["accept-new", "no"])
+def test_new_keys_that_ssh_config_takes_of_a_host_are_not_its_jump_host_s(
+    make_sshd: Callable[..., Sshd], home: Path, connector: Connector, transport: str, value: str
+) -> None:
+    bastion, host = make_sshd(), make_sshd()
+    hosts = home / ".ssh" / "gpu_hosts"
+    write_bastion_config(home, bastion, host, f"StrictHostKeyChecking {value}", f"UserKnownHostsFile {hosts}")
+    assert "verification failed" in told_by_ssh(home)
+    with pytest.raises(HostKeyError, match="is unknown"):
+        connector.open(behind_the_bastion(transport), "echo hi")
+    assert not hosts.exists()
+    (home / ".ssh" / "known_hosts").write_text(bastion.known_hosts_line)
+    assert read_all(connector.open(behind_the_bastion(transport), "echo hi")) == b"hi\n"
+    assert hosts.read_text().split()[1:] == host.known_hosts_line.split()[1:]
+
+
+@pytest.mark.parametrize("transport", SSH)
+@pytest.mark.parametrize("place", ["ssh_config", "ssh arguments"])
+def test_a_key_that_all_hosts_share_is_not_the_key_of_their_jump_host(
+    make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path, connector: Connector, transport: str, place: str
+) -> None:
+    host = make_sshd()
+    impostor = make_sshd(HostKey=str(host.host_key))
+    real = make_key(tmp_path / "real").with_suffix(".pub").read_text()
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{impostor.port} {real}")
+    hosts = f"UserKnownHostsFile {home}/.ssh/gpu_hosts"
+    (home / ".ssh" / "gpu_hosts").write_text("* " + host.known_hosts_line.partition(" ")[2])
+    write_bastion_config(home, impostor, host, *([hosts] if place == "ssh_config" else []))
+    assert "IDENTIFICATION HAS CHANGED" in told_by_ssh(home)
+    arguments = [] if place == "ssh_config" else ["-o", hosts]
+    with pytest.raises(HostKeyError, match="has changed"):
+        connector.open(behind_the_bastion(transport, *arguments), "echo hi")
+    assert impostor.logins() == 0
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_the_ssh_arguments_say_which_keys_are_known_and_taken_of_all_jump_hosts_too(
+    make_sshd: Callable[..., Sshd], home: Path, connector: Connector, transport: str
+) -> None:
+    first, second, host = make_sshd(), make_sshd(), make_sshd()
+    write_bastion_config(home, second, host)
+    with (home / ".ssh" / "config").open("a") as config:
+        config.write(f"Host bastion\n ProxyJump 127.0.0.1:{first.port}\n")
+    file = home / "cluster hosts"
+    file.write_text(host.known_hosts_line)
+    arguments = ("-o", f'UserKnownHostsFile="{file}"')
+    with pytest.raises(HostKeyError):
+        connector.open(behind_the_bastion(transport, *arguments), "true")
+    connector.open(behind_the_bastion(transport, *arguments, "-o", "StrictHostKeyChecking=accept-new"), "true")
+    known = {line.split()[-1] for line in file.read_text().splitlines()}
+    assert known == {sshd.known_hosts_line.split()[-1] for sshd in (first, second, host)}
+    assert read_all(connector.open(behind_the_bastion(transport, *arguments), "echo hi")) == b"hi\n"
+
+
 @pytest.mark.parametrize("transport", ["auto", "openssh"])
 @pytest.mark.parametrize("kind", ["list", "KRL"])
 @pytest.mark.parametrize("accept", [True, False])
