@@ -65,8 +65,11 @@ class UnreachableError(HostError):
 class HostKeyError(HostError):
     """The host's key is unknown or has changed.
 
-    ``fingerprint`` (``ssh-ed25519 SHA256:…``) and ``known_hosts_line`` are set for an unknown key.
+    ``fingerprint`` (``ssh-ed25519 SHA256:…``) and ``known_hosts_line`` are set for an unknown key, and ``jump_host`` if
+    that is the key of a jump host before the host.
     """
+
+    jump_host = ""
 
     def __init__(
         self, host: str, message: str, *, remedy: str = "", fingerprint: str = "", known_hosts_line: str = ""

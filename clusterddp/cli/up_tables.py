@@ -45,8 +45,13 @@ def _gpu_counts(report: HostReport) -> str:
 
 
 def print_host_keys(errors: Sequence[HostKeyError]) -> None:
-    """Print unknown host keys as one table on stderr."""
+    """Print unknown host keys as one table on stderr, a jump host's once for all hosts behind it."""
     table = Table("host", "key")
-    for error in errors:
-        table.add(escape(error.host), escape(error.fingerprint))
+    for owner, fingerprint in dict.fromkeys((key_owner(error), error.fingerprint) for error in errors):
+        table.add(escape(owner), escape(fingerprint))
     show(table, stderr=True)
+
+
+def key_owner(error: HostKeyError) -> str:
+    """Name whose unknown key the error tells of: the host, or a jump host before it."""
+    return f"jump host {error.jump_host}" if error.jump_host else error.host

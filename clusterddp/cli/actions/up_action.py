@@ -15,7 +15,7 @@ import click
 from clusterddp.cli import host_list
 from clusterddp.cli.output import say, say_warm_servers
 from clusterddp.cli.session import open_cluster
-from clusterddp.cli.up_tables import print_cluster, print_host_keys
+from clusterddp.cli.up_tables import key_owner, print_cluster, print_host_keys
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
 from clusterddp.launch.options import option_values
@@ -29,7 +29,7 @@ from clusterddp.text.printable import one_line
 from clusterddp.text.units import human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from clusterddp.api.cluster import Cluster
     from clusterddp.project.project import Project
@@ -192,29 +192,38 @@ def _is_plain_script(path: Path) -> bool:
 
 
 def _require_known_keys(cluster: Cluster) -> None:
-    """Ask once about all unknown host keys; raises HostsError or HostError if a host still cannot be reached."""
+    """Ask about all unknown host keys; raises HostsError or HostError if a host still cannot be reached."""
     if _ask_about_keys(cluster):
         cluster.reached()
 
 
 def _ask_about_keys(cluster: Cluster) -> list[ClusterddpError]:
-    """Connect to all hosts, ask once about unknown host keys, and return the errors of connecting.
+    """Connect to all hosts, ask about unknown host keys, all at once, and return the errors of connecting.
 
-    Raises ClusterddpError without a terminal to ask.
+    The keys of hosts behind a jump host are seen only once its own is known: they are another question. Raises
+    ClusterddpError without a terminal to ask.
     """
-    errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
-    unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
-    if unknown:
-        print_host_keys(unknown)
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            for error in errors:
-                if error not in unknown:
-                    say(str(error))
-            message = f"unknown host keys: {folded_names([error.host for error in unknown])}"
-            raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
-        if click.confirm("clusterddp: are these the keys of your hosts?", err=True):
-            cluster.trust(unknown)
-    return errors
+    asked: set[str] = set()
+    while True:
+        errors = [outcome.error for outcome in cluster.connect(writes=True) if outcome.error]
+        unknown = [error for error in errors if isinstance(error, HostKeyError) and error.known_hosts_line]
+        unknown = [error for error in unknown if error.known_hosts_line not in asked]
+        if not unknown or not _are_trusted(unknown, errors):
+            return errors
+        cluster.trust(unknown)
+        asked.update(error.known_hosts_line for error in unknown)
+
+
+def _are_trusted(unknown: Sequence[HostKeyError], errors: Sequence[ClusterddpError]) -> bool:
+    """Ask whether unknown host keys are the hosts'; raises ClusterddpError without a terminal, after other errors."""
+    print_host_keys(unknown)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        for error in errors:
+            if error not in unknown:
+                say(str(error))
+        message = f"unknown host keys: {folded_names(list(dict.fromkeys(map(key_owner, unknown))))}"
+        raise ClusterddpError(message, remedy="compare the fingerprints, then add --accept-new-host-keys")
+    return click.confirm("clusterddp: are these the keys of your hosts?", err=True)
 
 
 def _run_playbooks(names: tuple[str, ...], cluster: Cluster, arguments: tuple[str, ...]) -> None:

@@ -305,6 +305,7 @@ def _error_behind(error: HostError, host: str) -> HostError:
         host, message, remedy=error.remedy, fingerprint=error.fingerprint, known_hosts_line=error.known_hosts_line
     )
     unknown.known_hosts_file = error.known_hosts_file
+    unknown.jump_host = error.jump_host or error.host
     return unknown
 
 

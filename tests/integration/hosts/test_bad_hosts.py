@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -203,6 +204,25 @@ def test_unknown_and_changed_host_keys_are_refused(make_lab: MakeLab, user: User
     lab.host("gpu01").new_host_key()
     for argv in (("up", "i.yaml"), ("up", "i.yaml", "--accept-new-host-keys")):
         one_line(user.run(*argv), 1, "gpu01: the host key of", "has changed", "/known_hosts:", "ssh-keygen -f")
+
+
+def test_the_key_of_a_jump_host_is_shown_as_its_own_and_those_behind_it_afterwards(
+    make_lab: MakeLab, user: User
+) -> None:
+    lab = make_lab(2, known=False, bastion=True)
+    lab.write_inventory(user.folder / "i.yaml", more={"all": {"clusterddp_python": "/nope/python"}})
+    question = "are these the keys of your hosts? [y/N]"
+    with user.start("up", "i.yaml", terminal=True) as live:
+        for times in (1, 2):
+            live.wait_for(question, times=times)
+            live.key("y\n")
+        done = live.end()
+    bastion, hosts, _ = done.out.split(question)
+    assert lab.bastion
+    assert re.findall(r"jump host \S+|gpu\d+", bastion) == [f"jump host {lab.bastion.address}"]
+    assert re.findall(r"jump host \S+|gpu\d+", hosts) == ["gpu00", "gpu01"]
+    assert (lab.folder / "known_hosts").read_text().count("ssh-ed25519") == 3
+    assert "is unknown" not in done.out
 
 
 @torch_needed
