@@ -16,7 +16,15 @@ from clusterddp.hosts.ssh.pipes import Tail, end
 if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target, Timeouts
 
-_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+# In seconds but the last, in ms. While data is on the way (a ping to a silent host) no probe is sent, and without that
+# last one the kernel sends the data again for a quarter of an hour.
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPALIVE": 15,
+    "TCP_KEEPINTVL": 15,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 45_000,
+}
 
 
 def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
