@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -32,10 +33,11 @@ class Connections:
     def __init__(self, connector: Connector, notify: Callable[[str], None]) -> None:
         self._connector, self._notify = connector, notify
         self._hosts: dict[str, Host] = {}
-        # of hosts that were never open and did not answer, by name: until when they are not dialled again, and why
+        # of hosts that did not answer for long, by name: when that was found, and why
         self._unanswered: dict[str, tuple[float, str, str]] = {}
         self._reported: set[str] = set()  # the lines of ``report``
         self._lock = threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}  # by key: held by the one thread that opens that host
         self.inquiry = Inquiry(lambda name: self._hosts.get(_key(name)))
 
     @property
@@ -57,13 +59,13 @@ class Connections:
         only ``UnreachableError`` or ``HostKeyError`` if a lost connection of the connector cannot be opened anew.
         """
         key = _key(entry.name, way)
-        host = self._hosts.get(key)
-        if host is None or host.lost:
-            host = Host.open(entry, by) if by else self._reopen(entry) if host else self._open_first(entry)
-            if noise := host.noise.strip():
-                self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
+        host = self._live(key)
+        if host is None:
+            asked_at = time.monotonic()
             with self._lock:
-                self._hosts[key] = host
+                opening = self._opening.setdefault(key, threading.Lock())
+            with opening:  # another thread may have opened it meanwhile
+                host = self._live(key) or self._open(key, entry, by, asked_at)
         if (refusal := host.unwritable) is not None:
             if writes:
                 raise refusal
@@ -78,28 +80,50 @@ class Connections:
         if is_new:
             self._notify(line)
 
-    def _open_first(self, entry: HostEntry) -> Host:
-        """Open a host that was never open; one that did not answer for long a moment ago is not dialled again."""
-        retry_at, message, remedy = self._unanswered.get(entry.name, (0.0, "", ""))
-        began = time.monotonic()
-        if began < retry_at:
+    def _live(self, key: str) -> Host | None:
+        """The open connection of that key, if it is not lost."""
+        host = self._hosts.get(key)
+        return None if host is None or host.lost else host
+
+    def _open(self, key: str, entry: HostEntry, by: Opener | None, asked_at: float) -> Host:
+        """Open a host that was never open or is lost; no other thread opens it at the same time."""
+        lost = self._hosts.get(key)
+        if lost is not None:
+            lost.close()  # its process, files and login stay until then
+        if by is not None:
+            host = Host.open(entry, by)
+        elif lost is not None:
+            host = self._reopen(entry, asked_at)
+        else:
+            host = self._dial(entry, self._connector, asked_at - RETRY_INTERVAL)
+        if noise := host.noise.strip():
+            self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
+        with self._lock:
+            self._hosts[key] = host
+        return host
+
+    def _dial(self, entry: HostEntry, opener: Opener, since: float) -> Host:
+        """Open a host by the opener, unless it did not answer for long and that was found after ``since``."""
+        failed_at, message, remedy = self._unanswered.get(entry.name, (-math.inf, "", ""))
+        if failed_at > since:
             raise UnreachableError(entry.name, message, remedy=remedy)
+        began = time.monotonic()
         try:
-            return Host.open(entry, self._connector)
+            return Host.open(entry, opener)
         except UnreachableError as error:
             if time.monotonic() - began >= LONG_DIAL:
                 message = error.message.removeprefix(f"{entry.name}: ")
-                self._unanswered[entry.name] = (time.monotonic() + RETRY_INTERVAL, message, error.remedy)
+                self._unanswered[entry.name] = (time.monotonic(), message, error.remedy)
             raise
 
-    def _reopen(self, entry: HostEntry) -> Host:
+    def _reopen(self, entry: HostEntry, asked_at: float) -> Host:
         """Open a lost connection anew, in the middle of work: without a prompt.
 
         A host that has let us in and refuses us now (a locked agent, an expired certificate, a home that is not mounted
-        yet) may let us in later, like one that does not answer.
+        yet) may let us in later, like one that does not answer. Threads that waited for a dial in vain share its error.
         """
         try:
-            return Host.open(entry, _WithoutPrompts(self._connector))
+            return self._dial(entry, _WithoutPrompts(self._connector), asked_at)
         except (AuthenticationError, HelperError) as error:
             message = error.message.removeprefix(f"{entry.name}: ")
             raise UnreachableError(entry.name, message, remedy=error.remedy) from error

@@ -95,7 +95,12 @@ class Connector:
 
         ``asks``: the user may be prompted.
         """
-        return self._register(self._open(entry, command, asks=asks), entry.name)
+        try:
+            pipe = self._open(entry, command, asks=asks)
+        except OSError as error:  # too many open files or processes here
+            why = error.strerror or error
+            raise UnreachableError(entry.name, f"cannot be dialled from this machine: {why}") from error
+        return self._register(pipe, entry.name)
 
     def over(self, connection: fabric.Connection, command: str) -> BytePipe:
         """Run ``command``, one string for the login shell, over the caller's connection, which stays open.

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import re
+import signal
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fabric
 import pytest
 
 from clusterddp.errors import UnreachableError, UsageError
+from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector, UnknownHostKeyError
 from tests.integration.throwaway_sshd import SSH, Sshd, free_port, host_entry, needs_sshd, read_all
+from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from clusterddp.hosts.client import Host
     from clusterddp.inventory import HostEntry
 
 pytestmark = needs_sshd
@@ -181,3 +186,33 @@ def test_a_pipe_over_a_connection_of_the_caller_s_leaves_it_open(sshd: Sshd, hom
     (home / ".ssh" / "known_hosts").unlink()
     with pytest.raises(UnknownHostKeyError):
         connector.over(fabric.Connection("127.0.0.1", user=getpass.getuser(), port=sshd.port), "true")
+
+
+def kill_helper(host: Host) -> None:
+    """End a host's helper, as where the host has no memory left; returns once that is noticed here."""
+    os.kill(host.hello.pid, signal.SIGKILL)
+    wait_until("it is lost", lambda: host.lost)
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_lost_connection_that_is_opened_anew_leaves_nothing(sshd: Sshd, connector: Connector, transport: str) -> None:
+    opened = Connections(connector, print)
+    counts = []
+    for _ in range(3):
+        host = opened.open(way(sshd, transport))
+        host.ping()
+        counts.append((len(list(Path("/proc/self/fd").iterdir())), len(children()), threading.active_count()))
+        kill_helper(host)
+    opened.close_hosts()
+    assert counts[1] == counts[2]
+
+
+def test_what_this_machine_has_no_files_for_is_unreachable(
+    connector: Connector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def popen(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(UnreachableError, match="gpu01: cannot be dialled from this machine: Too many"):
+        connector.open(host_entry(connection="local"), "true")

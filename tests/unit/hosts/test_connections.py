@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +54,7 @@ class Doors:
 
     def open_host(self, entry: HostEntry, opener: Opener) -> Any:
         opener.open(entry, "")
-        return SimpleNamespace(name=entry.name, noise="", unwritable=None, lost=True)
+        return SimpleNamespace(name=entry.name, noise="", unwritable=None, lost=True, close=lambda: None)
 
     def log_in(self, _entry: HostEntry, _command: str, *, asks: bool = True) -> None:
         self.asked.append(asks)
@@ -122,3 +124,70 @@ def test_an_error_that_is_met_again_is_told_once() -> None:
     for line in ("gpu00: no answer", "gpu01: no answer", "gpu00: no answer"):
         opened.report(line)
     assert told == ["gpu00: no answer", "gpu01: no answer"]
+
+
+class Losses:
+    """Takes the place of ``Host``: all are lost at first; the next are opened, or not, once several threads ask."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: UnreachableError | None = None) -> None:
+        self.error, self.dials = error, 0
+        self.closed: list[str] = []
+        self.may_end = threading.Event()
+        monkeypatch.setattr(connections, "LONG_DIAL", 0.0)
+        monkeypatch.setattr(connections, "Host", SimpleNamespace(open=self.open_host))
+        self.connections = Connections(SimpleNamespace(), print)  # type: ignore[arg-type]
+        self.connections.open(GPU00)
+
+    def open_host(self, entry: HostEntry, _opener: object) -> Any:
+        number, self.dials = self.dials, self.dials + 1
+        if number:
+            assert self.closed == ["0"]  # a lost one is ended before the next is opened
+            assert self.may_end.wait(10)
+            if self.error:
+                raise self.error
+        close = partial(self.closed.append, str(number))
+        return SimpleNamespace(name=entry.name, noise="", unwritable=None, lost=not number, close=close)
+
+    def ask(self) -> object:
+        try:
+            return self.connections.open(GPU00)
+        except UnreachableError as error:
+            return error.message
+
+    def ask_by_threads(self, count: int) -> list[Any]:
+        """What so many threads get that ask while the first is dialling."""
+        waiting = threading.Semaphore(0)
+        opening = self.connections._opening["gpu00 "]
+
+        class Watched:
+            def __enter__(self) -> None:
+                waiting.release()
+                opening.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                opening.release()
+
+        self.connections._opening["gpu00 "] = Watched()  # type: ignore[assignment]
+        with ThreadPoolExecutor(count) as pool:
+            asked = [pool.submit(self.ask) for _ in range(count)]
+            for _ in asked:
+                assert waiting.acquire(timeout=10)
+            self.may_end.set()
+            return [one.result(10) for one in asked]
+
+
+def test_a_lost_host_is_ended_and_opened_anew_once_for_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = Losses(monkeypatch)
+    first, *others = losses.ask_by_threads(6)
+    assert all(host is first for host in others)
+    assert (losses.dials, losses.closed) == (2, ["0"])
+
+
+def test_threads_that_wait_for_a_lost_host_share_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other they would wait for as many time limits."""
+    losses = Losses(monkeypatch, UnreachableError("gpu00", "no answer"))
+    assert losses.ask_by_threads(6) == ["gpu00: no answer"] * 6
+    assert losses.dials == 2
+    losses.closed, losses.error = ["0"], None
+    assert losses.ask() is not None  # who asks later has it dialled again
+    assert losses.dials == 3
