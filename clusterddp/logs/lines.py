@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 REDRAW_INTERVAL = 10 * 10**9  # ns of recorded time between two redraws shown as lines
 _MAX_LINE_END = 2  # bytes
+_MAX_BOTTOM = 4096  # bytes of a line for a terminal's last row, which is drawn again with each frame
 
 TextLine = tuple[int, int, bytes]  # offset, offset after it, text
 
@@ -120,9 +121,9 @@ class LineSplitter:
         return [span] if span.data else []
 
     def unfinished(self) -> bytes:
-        """Return the text of the unfinished line, or of the latest redraw, for a terminal's last row."""
-        text = bytes(self._unfinished[:4096]).rstrip(b"\r")
-        return text if text.strip() or not self._redraw else self._redraw.data
+        """Return the first bytes of the unfinished line, or of the latest redraw, for a terminal's last row."""
+        text = bytes(self._unfinished[:_MAX_BOTTOM]).rstrip(b"\r")
+        return text if text.strip() or not self._redraw else self._redraw.data[:_MAX_BOTTOM]
 
     @property
     def held(self) -> int:

@@ -107,6 +107,17 @@ def test_a_line_over_the_cap_goes_on_as_another() -> None:
     ]  # fmt: skip
 
 
+def test_a_terminals_last_row_takes_only_the_first_bytes_of_a_long_redraw() -> None:
+    tape, bar = LineSplitter(), "\u0300".encode() * 50_000  # letters of no width: no cut to the width ends them
+    for offset, piece in ((0, bar), (len(bar), b"\r"), (len(bar) + 1, b" ")):
+        for span in tape.feed(piece, offset, 0):
+            assert list(tape.lines_of(span, None)) == []
+    row = tape.unfinished()
+    assert bar.startswith(row)
+    assert 0 < len(row) <= 4096
+    assert [span.data for span in tape.close()] == [bar]
+
+
 def test_a_gap_ends_what_was_begun() -> None:
     tape = LineSplitter()
     assert tape.feed(b"begun", 0, 1) == []
