@@ -1,8 +1,8 @@
 """Merge many hosts' log streams: past lines in order of time, then frames as they arrive.
 
 One thread per host reads its stream into a short queue; a full queue delays only that host. While a host still sends
-past lines, newer lines of the others wait for it, but not for long if it is silent. A broken stream is reopened where
-it stopped, so nothing is lost or shown twice.
+past lines, newer lines of the others wait for it, but not for long if it is silent or only trickles. A broken stream is
+reopened where it stopped, so nothing is lost or shown twice.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import ClusterddpError, HelperError, UnreachableError
 from clusterddp.logs.checked_frames import CaughtUp, End, Lines, WorkersExited
 from clusterddp.logs.selection import Position
+from clusterddp.remote.shared.wire.frames import PER_FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +34,8 @@ MAX_FILES = 1 << 15  # of one host: 16 workers, started a thousand times
 QUEUE_SIZE = 16  # frames of one host queued for the merge
 BATCH_SIZE = 256  # frames of the past in one batch
 _number = attrgetter("number")
-SILENCE_TIMEOUT = 2.0  # seconds that a silent host's past holds the others back in a follow
+SILENCE_TIMEOUT = 2.0  # seconds, all pauses together, that a host's past holds the others back in a follow
+PAST_RATE = 16 << 10  # bytes of the past that make up for a second of pauses: what a slow host sends, no trickle
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +97,7 @@ class _HostQueue:
         self.not_full = threading.Condition(lock)
         self.offsets: dict[str, int] = {}  # the offsets up to which its thread has read, by file
         self.caught_up = False  # the thread has read past lines to their end
+        self.waited = 0.0  # seconds that the merge has waited for past lines of it, less what its frames made up for
         self.done = False  # nothing more will arrive
         self.reopen = threading.Event()  # set once its stream, if it is broken, must not wait for its next try
         self.reopen_failed = False  # a try that began after that has failed
@@ -122,7 +125,6 @@ class Merge:
         self._closed = threading.Event()
         self._bug: BaseException | None = None  # an unexpected error of a reading thread
         self._returned: list[Event] = []  # the last batch
-        self._last_taken = time.monotonic()  # when an event was last taken
         # Set when a host, or workers of one, have ended (so the run may have ended), and when this is closed.
         self.something_ended = threading.Event()
         # by host and file, the offset after what was shown
@@ -222,16 +224,15 @@ class Merge:
         self._returned = []
 
     def _wait(self, remaining: float | None) -> None:
-        """Wait for an arrival; if a silent host has held back the others for long enough, let them pass."""
-        if not (self._follow and self._in_past):
-            self._arrived.wait(remaining)
-            return
-        silence_left = self._last_taken + SILENCE_TIMEOUT - time.monotonic()
-        if silence_left > 0:
-            self._arrived.wait(silence_left if remaining is None else min(silence_left, remaining))
-            return
-        self._leave_past([queue for queue in self._in_past if not queue.events])
-        self._last_taken = time.monotonic()
+        """Wait for an arrival; if a host has held back the others for long enough, let them pass."""
+        silent = [queue for queue in self._in_past if not queue.events] if self._follow else []
+        limits = [max(0.0, SILENCE_TIMEOUT - queue.waited) for queue in silent]
+        limits += [] if remaining is None else [remaining]
+        begun = time.monotonic()
+        self._arrived.wait(min(limits, default=None))
+        for queue in silent:
+            queue.waited += time.monotonic() - begun
+        self._leave_past([queue for queue in silent if queue.waited >= SILENCE_TIMEOUT])
 
     def _collect(self) -> list[Event]:
         """Take the events that are due: past frames by time, as long as every host with past lines has a next one."""
@@ -244,8 +245,6 @@ class Merge:
         for queue in sorted(self._filled, key=_number) if not self._in_past else ():
             while queue.events:
                 events.append(self._pop(queue))
-        if events:
-            self._last_taken = time.monotonic()
         return events
 
     def _pop(self, queue: _HostQueue) -> Event:
@@ -256,6 +255,8 @@ class Merge:
         queue.not_full.notify()
         if not isinstance(event, FrameArrived) or isinstance(event.frame, CaughtUp):
             self._in_past.discard(queue)
+        elif isinstance(event.frame, Lines):
+            queue.waited = max(0.0, queue.waited - (len(event.body) + PER_FRAME) / PAST_RATE)
         if isinstance(event, StreamBroken) and event.retry is not None:
             self.broken.add(queue.host)
         else:

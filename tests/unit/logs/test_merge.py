@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,6 +138,48 @@ def test_newer_lines_wait_for_anothers_past_but_not_for_a_silent_host(monkeypatc
     with Merge(["quick", "silent"], open_stream) as other:
         assert texts(until(other, texts)) == ["new"]
     never.set()
+
+
+def test_a_host_that_only_trickles_its_past_does_not_hide_the_lines_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "SILENCE_TIMEOUT", 0.1)
+    stop = threading.Event()
+
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
+        if host == "quick":
+            yield CAUGHT_UP
+            yield line("new", 0)
+        for number in range(10**9) if host == "trickling" else ():
+            if stop.wait(0.03):
+                break
+            yield line("x", number, number)
+        yield end()
+
+    with Merge(["quick", "trickling"], open_stream) as merge:
+        until(merge, lambda events: "new" in texts(events))
+        stop.set()
+
+
+def test_newer_lines_wait_as_long_as_another_host_sends_its_past_at_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, shown = [0.0], threading.Semaphore()
+    monkeypatch.setattr(merging, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+    old = [str(number) * merging.PAST_RATE for number in range(10)]
+
+    def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
+        for number, text in enumerate(old if host == "slow" else ()):
+            shown.acquire()
+            clock[0] += 1.0
+            yield line(text, number, number)
+        yield CAUGHT_UP
+        if host == "quick":
+            yield line("new", 0)
+        yield end()
+
+    seen = []
+    for events in Merge(["quick", "slow"], open_stream):
+        for text in texts(events):
+            seen.append(text)
+            shown.release()
+    assert seen == [*old, "new"]
 
 
 def test_a_broken_stream_goes_on_where_it_ended_and_nothing_comes_twice() -> None:
