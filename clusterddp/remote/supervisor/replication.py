@@ -2,12 +2,12 @@
 
 Nodes that stay listen on a port of the run's range for as long as the attempt lasts, and publish it with their status
 (control/messages.py). A new node asks each what it has, compares, and fetches from the lowest member; if copies differ
-it fetches none. Both sides prove the run's key for each request; the key also authenticates the answer, and digests
-the contents. Nothing is encrypted, as in all of run control. All of it runs in separate threads.
+it fetches none. Both sides prove the run's key for each request; the key also authenticates the answer's first line,
+and digests what follows. Nothing is encrypted, as in all of run control. All of it runs in separate threads.
 
     who listens   {nonce}
     who asks      {member, nonce, path, get, proof}
-    who listens   {manifest, chunk_lists, proof} and so many bytes; with ``get`` the contents, as bundles
+    who listens   {manifest, chunk_lists, digest, proof} and so many bytes; with ``get`` the contents, as bundles
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class _StoppedError(Exception):
 
 
 def _proof(secret: Secret, *values: object) -> str:
-    text = json.dumps(["clusterddp carry 1", secret.run, *values])
+    text = json.dumps(["clusterddp carry 2", secret.run, *values])
     return hmac.new(secret.key, text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -115,9 +115,10 @@ class ReplicaServer:
         path = asked.text("path")
         carried = self._read_path(path) if path in self._paths else None
         entries, chunk_lists = encode_content(carried)
-        proof = _proof(self._secret, "tells", *values, hashlib.sha256(entries + chunk_lists).hexdigest())
-        head = {"manifest": len(entries), "chunk_lists": len(chunk_lists), "proof": proof}
-        connection.sendall(json.dumps(head).encode() + b"\n" + entries + chunk_lists)
+        body = entries + chunk_lists
+        head = {"manifest": len(entries), "chunk_lists": len(chunk_lists), "digest": hashlib.sha256(body).hexdigest()}
+        proof = _proof(self._secret, "tells", *values, *head.values())
+        connection.sendall(json.dumps(dict(head, proof=proof)).encode() + b"\n" + body)
         for piece in bundles(self._workdir, path, carried) if carried and asked.flag("get") else ():
             connection.sendall(piece)
 
@@ -218,11 +219,14 @@ class ReplicaFetcher:
         connection.sendall(json.dumps(dict(asked, proof=_proof(self._secret, "asks", *values))).encode() + b"\n")
         answer = Fields(parse_json(incoming.line(_MAX_LINE)))
         size, chunk_lists = answer.number("manifest", _MAX_MANIFEST), answer.number("chunk_lists", _MAX_MANIFEST)
-        body = incoming.take(size + chunk_lists)
-        proof = _proof(self._secret, "tells", *values, hashlib.sha256(body).hexdigest())
+        digest = answer.text("digest")
+        proof = _proof(self._secret, "tells", *values, size, chunk_lists, digest)
         if not hmac.compare_digest(proof, answer.text("proof")):
             raise ValueError("it does not know the run's key")
         connection.settimeout(READ_TIMEOUT)
+        body = incoming.take(size + chunk_lists)
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise ValueError("what was sent came damaged")
         return decode_content(path, body[:size], body[size:]), incoming
 
 

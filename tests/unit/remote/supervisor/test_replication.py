@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -153,6 +154,33 @@ def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secr
         asked = {"member": 9, "nonce": ours, "path": PATH, "get": True, "proof": proof, **asks}
         connection.sendall(json.dumps(asked).encode() + b"\n")
         assert answers.read() == b""
+
+
+@pytest.mark.parametrize("key", [KEY, b"x" * 32], ids=["the run's key", "another key"])
+def test_only_what_was_proved_is_read_and_only_from_who_proved_it(nodes: Nodes, key: bytes) -> None:
+    """The impostor sends no body before the fetcher, which must not wait for one, hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        hung_up = []
+
+        def answer() -> None:
+            connection = listener.accept()[0]
+            connection.settimeout(20)
+            with connection, connection.makefile("rb") as asked:
+                connection.sendall(b'{"nonce": "00"}\n')
+                ours = json.loads(asked.readline())["nonce"]
+                proof = replication._proof(Secret(key, "r1", 0), "tells", "00", ours, 9, 0, PATH, False, 1, 1, "d" * 64)
+                head = {"manifest": 1, "chunk_lists": 1, "digest": "d" * 64, "proof": proof}
+                connection.sendall(json.dumps(head).encode() + b"\n" + b"[]" * (key == KEY))
+                with contextlib.suppress(ConnectionError):
+                    asked.read()
+                hung_up.append(True)
+
+        impostor = threading.Thread(target=answer, daemon=True)
+        impostor.start()
+        told = nodes.take(ReplicaSource(0, "gpu00", ("127.0.0.1", listener.getsockname()[1])))
+        impostor.join(30)
+    assert hung_up
+    assert told == ["ckpt/last: no host of the run has it; gpu00 cannot be asked"]
 
 
 def test_who_connects_and_asks_nothing_keeps_nobody_waiting(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
