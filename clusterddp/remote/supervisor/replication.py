@@ -55,6 +55,12 @@ def _proof(secret: Secret, *values: object) -> str:
     return hmac.new(secret.key, text.encode(), hashlib.sha256).hexdigest()
 
 
+def _check_proof(sent: str, proof: str) -> None:
+    """Raise ValueError unless the other side has sent this proof."""
+    if not hmac.compare_digest(proof.encode(), sent.encode(errors="replace")):  # what it sends may be no ASCII
+        raise ValueError("it does not know the run's key")
+
+
 class ReplicaServer:
     """Serves paths to the new nodes, from threads, until it is closed; only ``paths`` may be requested."""
 
@@ -106,8 +112,7 @@ class ReplicaServer:
         asked = Fields(parse_json(Incoming(lambda: _read_until(connection, until)).line(_MAX_LINE)))
         member, theirs, path, get = asked.number("member"), asked.text("nonce"), asked.text("path"), asked.flag("get")
         values = (ours, theirs, member, self._secret.member, path, get)
-        if not hmac.compare_digest(_proof(self._secret, "asks", *values), asked.text("proof")):
-            raise ValueError("it does not know the run's key")
+        _check_proof(asked.text("proof"), _proof(self._secret, "asks", *values))
         return asked, values
 
     def _answer(self, connection: socket.socket, asked: Fields, values: Tuple[object, ...]) -> None:
@@ -220,9 +225,7 @@ class ReplicaFetcher:
         answer = Fields(parse_json(incoming.line(_MAX_LINE)))
         size, chunk_lists = answer.number("manifest", _MAX_MANIFEST), answer.number("chunk_lists", _MAX_MANIFEST)
         digest = answer.text("digest")
-        proof = _proof(self._secret, "tells", *values, size, chunk_lists, digest)
-        if not hmac.compare_digest(proof, answer.text("proof")):
-            raise ValueError("it does not know the run's key")
+        _check_proof(answer.text("proof"), _proof(self._secret, "tells", *values, size, chunk_lists, digest))
         connection.settimeout(READ_TIMEOUT)
         body = incoming.take(size + chunk_lists)
         if hashlib.sha256(body).hexdigest() != digest:

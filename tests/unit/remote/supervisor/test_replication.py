@@ -156,8 +156,8 @@ def test_a_question_is_answered_only_as_it_was_proved(nodes: Nodes, secret: Secr
         assert answers.read() == b""
 
 
-@pytest.mark.parametrize("key", [KEY, b"x" * 32], ids=["the run's key", "another key"])
-def test_only_what_was_proved_is_read_and_only_from_who_proved_it(nodes: Nodes, key: bytes) -> None:
+@pytest.mark.parametrize("key", [KEY, b"x" * 32, None], ids=["the run's key", "another key", "no ASCII"])
+def test_only_what_was_proved_is_read_and_only_from_who_proved_it(nodes: Nodes, key: bytes | None) -> None:
     """The impostor sends no body before the fetcher, which must not wait for one, hangs up."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         hung_up = []
@@ -168,7 +168,8 @@ def test_only_what_was_proved_is_read_and_only_from_who_proved_it(nodes: Nodes, 
             with connection, connection.makefile("rb") as asked:
                 connection.sendall(b'{"nonce": "00"}\n')
                 ours = json.loads(asked.readline())["nonce"]
-                proof = replication._proof(Secret(key, "r1", 0), "tells", "00", ours, 9, 0, PATH, False, 1, 1, "d" * 64)
+                values = ("00", ours, 9, 0, PATH, False, 1, 1, "d" * 64)
+                proof = replication._proof(Secret(key, "r1", 0), "tells", *values) if key else "\u00e9\ud800"
                 head = {"manifest": 1, "chunk_lists": 1, "digest": "d" * 64, "proof": proof}
                 connection.sendall(json.dumps(head).encode() + b"\n" + b"[]" * (key == KEY))
                 with contextlib.suppress(ConnectionError):
