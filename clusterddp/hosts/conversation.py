@@ -39,21 +39,23 @@ class Exchange:
         self.received += len(frame.body)
         self._headers += max(0, size - len(frame.body) - FRAME_COST)
         if frame.kind == "credit":
-            self._take_grant(header)
+            # Without what else the header holds: no credit bounds the memory of that while they are queued.
+            frame = Frame({"kind": "credit", "n": self._take_grant(header)}, b"")
         else:
             self._credit_used += len(frame.body) + PER_FRAME
         if self._credit_used > self.granted + _OVERDRAFT or self._headers > _MAX_HEADER_BYTES:
             raise ProtocolError("it sends more than was asked for")
         self.frames.put(frame)
 
-    def _take_grant(self, header: Header) -> None:
-        """Count what the host lets us send; raises ProtocolError if that is more than we have offered."""
+    def _take_grant(self, header: Header) -> int:
+        """Count and return what the host lets us send; raises ProtocolError if that is more than we have offered."""
         grant = header.get("n", 0)
         if type(grant) is not int or grant <= 0:
             raise ProtocolError(f"it answers with another frame: {str(header)[:80]}")
         self._credit_received += grant
         if self._credit_received > self.offered or self.frames.qsize() > _MAX_QUEUED_GRANTS:
             raise ProtocolError("it grants more than it was sent")
+        return grant
 
 
 class LateFrames:
