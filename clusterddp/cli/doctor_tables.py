@@ -108,9 +108,9 @@ def _print_together(together: Together) -> None:
         lateness_by_rank = {row.rank: row.to_json() for row in measured.lateness}
         for gemm in measured.gemms:
             rank_lateness = lateness_by_rank.get(gemm.rank, {})
-            product = (escape(gemm.device or "CPU"), f"{gemm.size} {gemm.type}", f"{gemm.tflops:.3g}", str(gemm.wrong))
+            names = (escape(gemm.host), escape(gemm.device or "CPU"), escape(f"{gemm.size} {gemm.type}"))
             times = (str(rank_lateness.get(name, "-")) for name in ("worked_ms", "waited_ms"))
-            table.add(str(gemm.rank), escape(gemm.host), *product, *times)
+            table.add(str(gemm.rank), *names, f"{gemm.tflops:.3g}", str(gemm.wrong), *times)
         show(table)
 
 

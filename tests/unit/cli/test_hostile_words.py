@@ -10,6 +10,8 @@ import pytest
 from clusterddp.checks.model import CheckResult
 from clusterddp.cli import doctor_tables, output, run_tables, up_tables
 from clusterddp.errors import HelperError, HostKeyError
+from clusterddp.facts.bench import Bench, Together
+from clusterddp.facts.bench_results import AllReduce, Gemm, Measured
 from clusterddp.runs.view.run_view import run_views
 from tests.unit.runs_told import Told
 
@@ -35,6 +37,13 @@ def doctored() -> None:
     doctor_tables.print_doctor([result], verbose=True)
 
 
+def benched() -> None:
+    gemm = Gemm(host=EVIL, rank=0, device=EVIL, type=f"[/]{EVIL}", size=1, ns=1, p95_ns=1, wrong=0, sum=EVIL)
+    reduce = AllReduce(size=1, count=1, type=f"[/]{EVIL}", redop=EVIL, world=2, ns=1, p95_ns=1, rounds=1, wrong=0)
+    measured = Measured(gemms=(gemm,), reduces=(reduce,))
+    doctor_tables.print_bench(Bench(together=Together(hosts=(EVIL,), backend="gloo", measured=measured)))
+
+
 @pytest.mark.parametrize(
     "show",
     [
@@ -43,6 +52,7 @@ def doctored() -> None:
         lambda: up_tables.print_host_keys([HostKeyError("gpu01", EVIL, fingerprint=EVIL)]),
         told,
         doctored,
+        benched,
     ],
 )
 def test_they_stay_on_their_line_and_are_not_obeyed(
