@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = "crashes"
 MAX_FILES = 20  # crash files kept
+MAX_FILES_OF_HOSTS = 5  # written by one process for bugs of hosts: their tracebacks must not displace its own
 MAX_SUMMARY = 300  # characters of an exception in a summary
 LIBRARIES = ("click", "fabric", "paramiko", "cryptography", "pyyaml", "rich", "jinja2")
 MIN_SECRET = 8  # characters; a shorter value in our environment is no secret, whatever its variable's name
@@ -65,13 +66,13 @@ def write_crash(
 def crash_of_host(error: HostError) -> str:
     """Write a crash file of a bug that a host reported; return the remedy for the error, empty if there is no trace.
 
-    The same traceback from many hosts is written once.
+    The same traceback from many hosts is written once, and only the first MAX_FILES_OF_HOSTS tracebacks are.
     """
     if not error.trace:
         return ""
     with _write_lock:
         path = _files_by_trace.get(error.trace)
-        if path is None or not path.exists():
+        if (len(_files_by_trace) < MAX_FILES_OF_HOSTS) if path is None else not path.exists():
             path = write_crash(error)
         if path:
             _files_by_trace[error.trace] = path

@@ -11,6 +11,7 @@ import pytest
 
 from clusterddp.errors import HelperError, UnreachableError
 from clusterddp.hosts.client import Host
+from clusterddp.project import crash as crash_files
 from tests.integration.real_helper import Shell, entry, opened, with_test_operations
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """A helper of the test's own; crash files go into an empty project."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(crash_files, "_files_by_trace", {})
     with opened(tmp_path / "state", with_test_operations()) as host:
         yield host
 

@@ -20,8 +20,9 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(autouse=True)
-def _no_hidden_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash, "_secrets", set())
+    monkeypatch.setattr(crash, "_files_by_trace", {})
 
 
 def raised(error: BaseException) -> BaseException:
@@ -109,6 +110,20 @@ def test_a_bug_of_a_host_is_written_once_for_all_hosts_and_again_where_its_file_
     assert told("gpu01", "Traceback of all") != first
     assert len(list(folder.iterdir())) == 1
     assert told("gpu01", "") == ""
+
+
+def test_bugs_of_hosts_however_many_do_not_displace_our_own(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    mine = crash.write_crash(ValueError("mine"), project=project)
+    remedies = [
+        crash.crash_of_host(HelperError("gpu01", "KeyError: 'x'", trace=f"Traceback {number}"))
+        for number in range(crash.MAX_FILES + 3)
+    ]
+    assert len(list((project.folder / "crashes").iterdir())) == 1 + crash.MAX_FILES_OF_HOSTS
+    assert mine is not None
+    assert mine.exists()
+    assert remedies[-1] == "with -v the host's traceback is shown"
+    assert crash.crash_of_host(HelperError("gpu02", "KeyError: 'x'", trace="Traceback 0")) == remedies[0]
 
 
 def test_where_a_bug_of_a_host_cannot_be_written_its_remedy_is_v(
