@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 FAREWELL_COPIES = 3  # of ``done`` and ``bye``, since nothing repeats a lost one
 # seconds over which the answers to one announcement spread: for each rank, and at most
 SPREAD_PER_RANK, MAX_SPREAD = 0.0002, 0.25
-MAX_ANNOUNCERS = 16  # senders of announcements remembered; more can only be forged
+MAX_ANNOUNCERS = 16  # senders of announcements remembered; more can only be forged, or recorded
+MAX_ANSWERS = 64  # answers planned at once
 
 
 class Seeker:
@@ -43,12 +44,13 @@ class Seeker:
         self._timeout, self._deadline = timeout, now + timeout
         self._random = random_number
         self._announcements: dict[str, Message] = {}  # the last announcement of each rank 0, the newest last
-        self._answers: dict[str, float] = {"": now}  # nonce → when to answer; "" asks whether anybody is there
+        # nonce → when to answer which turn; "" asks whether anybody is there
+        self._answers: dict[str, tuple[float, int]] = {"": (now, 0)}
 
     @property
     def due(self) -> float:
         """Return when ``tick`` must be called next."""
-        return min([self._deadline, *self._answers.values()])
+        return min([self._deadline, *(due for due, _ in self._answers.values())])
 
     def tick(self, now: float) -> list[Message]:
         """Return the messages to send now."""
@@ -57,10 +59,10 @@ class Seeker:
         if now >= self._deadline:
             self.outcome = self._timeout_outcome()
             return self.leave()
-        ready = [nonce for nonce, due_at in self._answers.items() if due_at <= now]
-        for nonce in ready:
+        ready = [(nonce, turn) for nonce, (due, turn) in self._answers.items() if due <= now]
+        for nonce, _ in ready:
             del self._answers[nonce]
-        return [self._message("answer", nonce) for nonce in ready]
+        return [self._message("answer", nonce, turn) for nonce, turn in ready]
 
     def receive(self, message: Message, now: float) -> list[Message]:
         """Return the messages to send at once in answer to one from the segment."""
@@ -74,7 +76,8 @@ class Seeker:
 
     def leave(self) -> list[Message]:
         """Return the last messages of a rank that gives up."""
-        return [self._message("bye", nonce) for nonce in self._announcements] * FAREWELL_COPIES
+        heard = self._announcements.values()
+        return [self._message("bye", message.sender, message.turn) for message in heard] * FAREWELL_COPIES
 
     def _receive_announcement(self, message: Message, now: float) -> list[Message]:
         """Remember the announcement; plan an answer or, if it is complete and names this process, end with ``done``."""
@@ -83,20 +86,18 @@ class Seeker:
             message = previous  # an older announcement that arrived late
         self._announcements[message.sender] = message
         if len(self._announcements) > MAX_ANNOUNCERS:
-            oldest = next(iter(self._announcements))
-            del self._announcements[oldest]
-            self._answers.pop(oldest, None)
+            del self._announcements[next(iter(self._announcements))]  # its answer stays: it may be the live one's
         if message.complete and (self.rank, self.nonce) in message.heard:
             self.outcome = Met(address=message.address, port=message.port)
-            return [self._message("done", message.sender)] * FAREWELL_COPIES
-        if not message.complete:
+            return [self._message("done", message.sender, message.turn)] * FAREWELL_COPIES
+        if not message.complete and (message.sender in self._answers or len(self._answers) < MAX_ANSWERS):
             spread = min(MAX_SPREAD, SPREAD_PER_RANK * self.world_size)
-            self._answers.setdefault(message.sender, now + spread * self._random())
+            due, turn = self._answers.get(message.sender, (now + spread * self._random(), 0))
+            self._answers[message.sender] = due, max(turn, message.turn)
         return []
 
-    def _message(self, kind: str, to: str) -> Message:
-        """Return a message to the process with nonce ``to``, which echoes its last turn."""
-        turn = self._announcements[to].turn if to in self._announcements else 0
+    def _message(self, kind: str, to: str, turn: int) -> Message:
+        """Return a message to the process with nonce ``to``, which echoes a turn of it."""
         return Message(
             kind=kind,
             sender=self.nonce,

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from clusterddp.discover.announcer import MAX_REFUSALS, SILENCE_TIMEOUT, Announcer
 from clusterddp.discover.message import MAX_DATAGRAM_BYTES, Message
 from clusterddp.discover.outcome import Failed, Met
-from clusterddp.discover.seeker import MAX_ANNOUNCERS
+from clusterddp.discover.seeker import MAX_ANNOUNCERS, MAX_ANSWERS, Seeker
 from tests.unit.segment_simulated import ADDRESS, PORT, Simulation, Weather
 
 if TYPE_CHECKING:
-    from clusterddp.discover.seeker import Seeker
-
     Parts = list[Announcer | Seeker]
 
 FOUND = Met(address=ADDRESS, port=PORT)
@@ -200,7 +198,26 @@ def test_a_stranger_without_a_key_fills_neither_memory_nor_terminal() -> None:
         seeker.receive(Message(kind="announce", sender=stranger, world_size=3, turn=1), 0.1)
     assert len(master.notices) == len(master._refused) == MAX_REFUSALS
     assert len(seeker._announcements) == MAX_ANNOUNCERS
-    assert len(seeker._answers) <= MAX_ANNOUNCERS + 1
+    assert len(seeker._answers) <= MAX_ANSWERS
+
+
+def test_recordings_of_many_rank_0s_behind_each_announcement_keep_no_rank_from_the_live_one() -> None:
+    master = Announcer(nonce="f" * 16, world_size=1000, address=ADDRESS, port=PORT, now=0.0, timeout=60)
+    seeker = Seeker(
+        nonce="e" * 16, rank=1, world_size=1000, address="10.0.1.1", now=0.0, timeout=60, random_number=lambda: 0.5
+    )
+    recorded = [
+        Message(kind="announce", sender=f"{number:016x}", world_size=1000, turn=3) for number in range(MAX_ANNOUNCERS)
+    ]
+    recorded += master.tick(0.0)
+    for step in range(1, 6000):
+        now = step * 0.005
+        for message in master.tick(now):
+            for played in (message, *recorded):
+                seeker.receive(played, now)
+        for answer in seeker.tick(now):
+            master.receive(answer, now)
+    assert 1 not in master.missing(30.0)
 
 
 def test_a_rank_that_gives_up_is_missing_at_once() -> None:
