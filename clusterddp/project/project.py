@@ -336,9 +336,10 @@ def _read_options(path: Path) -> Mapping[str, Any]:
     if b"clusterddp" not in data:
         return {}
     try:
-        table = parse_toml(data.decode()).get("tool", {}).get("clusterddp", {})
+        tool = parse_toml(data.decode()).get("tool", {})
     except ValueError as error:  # that of UTF-8 too
         raise UsageError(f"{path}: {error}", remedy="correct the file") from error
+    table = tool.get("clusterddp", {}) if isinstance(tool, dict) else tool
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.clusterddp is not a table", remedy="write it as [tool.clusterddp]")
     return table

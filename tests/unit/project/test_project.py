@@ -104,6 +104,13 @@ def test_a_broken_pyproject_matters_only_if_it_speaks_of_us(tmp_path: Path) -> N
             find(tmp_path, {})
 
 
+@pytest.mark.parametrize("text", ['tool = "clusterddp"', "[[tool]]\nclusterddp = 1", "[tool]\nclusterddp = 1"])
+def test_options_that_are_no_table_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"pyproject\.toml: tool\.clusterddp is not a table; write it as"):
+        find(tmp_path, {})
+
+
 @pytest.mark.parametrize(
     ("name", "label"), [("My Net!", "My-Net"), ("härte", "h-rte"), ("...", "project"), ("a" * 60, "a" * 40)]
 )
