@@ -4,7 +4,9 @@
 # ruff: noqa: PTH118
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 _GITIGNORE = b".gitignore"
 _MAX_GITIGNORE = 1 << 20  # bytes
+# Of pathspec's regular expressions: a star and what stands before the next one of that name; a ** and the names before
+# the next one.
+_STAR = re.compile(r"\[\^/\]\*((?:\[\^/\](?![*+])|[^/])*?)(?=\[\^/\]\*)")
+_STARS = re.compile(r"(\(\?:\.\+/\)\?|\(\?:/\.\+\)\?)(.*?)(?=\(\?:/\.\+\)\?)")
 
 
 def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
@@ -102,4 +108,24 @@ def _spec(lines: list[str]) -> GitIgnoreSpec:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Python warns of sets such as `[[]`
-        return GitIgnoreSpec.from_lines(lines)
+        spec = GitIgnoreSpec.from_lines(lines)
+        for pattern in spec.patterns:
+            linear = _linear(pattern.regex.pattern) if pattern.regex else ""
+            if pattern.regex and linear != pattern.regex.pattern:
+                pattern.regex = re.compile(linear)
+    return spec
+
+
+def _linear(expression: str) -> str:
+    """Return an expression of pathspec's such that its time does not grow with a power of the number of its stars.
+
+    What stands between two stars is matched where it comes first, and nowhere else: the second takes all the rest.
+    """
+    numbers = itertools.count()
+
+    def match_once(part: str) -> str:
+        name = f"part{next(numbers)}"
+        return f"(?=(?P<{name}>{part}))(?P={name})"  # an atomic group, which Python has from 3.11
+
+    expression = _STAR.sub(lambda found: match_once(f"[^/]*?{found[1]}"), expression)
+    return _STARS.sub(lambda found: match_once(f"{found[1].replace('+', '+?')}?{found[2]}(?=/)"), expression)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
 
 from clusterddp.errors import SyncError
-from clusterddp.sync.project_files.gitignore import walk
+from clusterddp.sync.project_files.gitignore import _is_pattern, _spec, walk
 from tests.unit.sync_help import tree_of, write
 from tests.unit.user_rights import another_user, needs_root
 
@@ -50,6 +54,8 @@ def by_git(folder: Path) -> set[str]:
         {".gitignore": "/*\n!/foo\n/foo/*\n!/foo/bar\n", "foo/.gitignore": "bar/baz.txt\n"},
         {".gitignore": "*\n!.gitignore\n"},
         {"deep/.gitignore": "data\n"},
+        {".gitignore": "*a*a*.p*\n*e*p*.l*g\n*.*.*\n"},
+        {".gitignore": "**/foo/**/bar/**/*z*t\nd*p/**/d*t*/*z*\n*r*/b*r*/\n"},
     ],
     ids=str,
 )
@@ -57,6 +63,27 @@ def test_a_gitignore_means_what_it_means_to_git(tmp_path: Path, rules: dict[str,
     write(tmp_path, **dict.fromkeys(FILES, "x"), **rules)
     found = {os.fsdecode(name) for name in walk(bytes(tmp_path), ())}
     assert found == by_git(tmp_path)
+
+
+@settings(deadline=None)
+@given(
+    line=st.lists(st.sampled_from(["*", "*", "**", "/", "/**/", "**/", "?", "[ab]", "a", "b"]), max_size=12)
+    .map("".join)
+    .filter(_is_pattern),
+    path=st.lists(st.sampled_from(["a", "b", "ab", "/"]), min_size=1, max_size=14).map("".join),
+)
+def test_stars_match_what_they_do_in_pathspec(line: str, path: str) -> None:
+    path = re.sub("/+", "/", path)
+    assert _spec([line]).check_file(path).include == GitIgnoreSpec.from_lines([line]).check_file(path).include
+
+
+@pytest.mark.parametrize(
+    ("rules", "path"),
+    [("*a" * 100 + "*b", "a" * 250), ("*?" * 100 + "b", "a" * 250), ("**/a/" * 30 + "b", "a/" * 60 + "a")],
+)
+def test_a_gitignore_of_many_stars_has_an_end(tmp_path: Path, rules: str, path: str) -> None:
+    write(tmp_path, **{".gitignore": rules, path: ""})
+    assert os.fsencode(path) in walk(bytes(tmp_path), ())
 
 
 def test_a_project_outside_git_leaves_out_what_is_ignored(tmp_path: Path) -> None:
