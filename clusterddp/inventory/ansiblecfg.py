@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import configparser
 import os
+import re
 from typing import TYPE_CHECKING
 
+from clusterddp.project.project_folder import read
 from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
@@ -23,23 +24,35 @@ _EQUIVALENTS = {
     ("ssh_connection", "ssh_common_args"): "ansible_ssh_common_args",
     ("ssh_connection", "ssh_extra_args"): "ansible_ssh_extra_args",
 }
+_MAX_BYTES = 1 << 20
 
 
 def ansible_cfg_notices() -> list[str]:
     """One line for each setting that Ansible would obey here and we do not; empty without an ansible.cfg."""
     path = _config_path()
-    if path is None:
-        return []
-    config = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        config.read(path, encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return [f"{path}: cannot be parsed; clusterddp does not read it anyway"]
+    settings = _settings(path) if path else set()
     return [
         f"{path}: {name} is not read; set {ours} in the inventory"
         for (section, name), ours in _EQUIVALENTS.items()
-        if config.has_option(section, name)
+        if (section, name) in settings
     ]
+
+
+def _settings(path: Path) -> set[tuple[str, str]]:
+    """Sections and names of a file's settings; none if it cannot be read.
+
+    configparser's time grows with the square of the blanks in a line, and of the number of lines that are no setting.
+    """
+    try:
+        text = read(path, _MAX_BYTES, follow_link=True).decode(errors="replace")
+    except OSError:
+        return set()
+    found, section = set(), ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line[1:].partition("]")[0]
+        found.add((section, re.split("[=:]", line, maxsplit=1)[0].strip().lower()))
+    return found
 
 
 def _config_path() -> Path | None:
