@@ -39,7 +39,7 @@ _NO_WHEEL = "publish a wheel of it, or put its code into the project"
 _EDITABLE_OPTIONS = ("-e", "--editable")
 # Lines of requirements, so strict that uv cannot read them otherwise: of a path it drops quotes, \ and #.
 _BLANKS = " \t"
-_INCLUDED = re.compile(rf"(?P<option>-r|--requirement|-c|--constraint)[{_BLANKS}=]+(?P<path>[^\s\"'\\:#]+)")
+_INCLUDED = re.compile(rf"(?P<option>-r|--requirement|-c|--constraint)[{_BLANKS}=]+(?P<path>[^\s\"'\\:#\0]+)")
 _FLAG = re.compile("--no-index|--pre|--prefer-binary")
 _OPTION = re.compile(
     rf"(-i|-f|--(index-url|extra-index-url|find-links|no-binary|only-binary|trusted-host|use-feature))[{_BLANKS}=]+[^\s-]\S*"
@@ -118,7 +118,7 @@ def _pin_remedy(lock: LockFile) -> str:
 
 def required_wheels(lock: LockFile, kind: HostKind) -> list[LockedWheel]:
     """The wheels of a lock file that a kind of host needs; ``LockError`` names a package without a wheel for it."""
-    written = _written_digests(lock, lock.path) if lock.kind == "requirements" else set[tuple[str, str]]()
+    written = _written_digests(lock, lock.path, set()) if lock.kind == "requirements" else set[tuple[str, str]]()
     wheels = [_locked_package(lock, kind, package, source) for package, source in _select(lock, kind)]
     # Of requirements, uv tells the digests that an index has; those of the lines hold.
     allowed = [frozenset(digest for name, digest in written if name == wheel.name) for wheel in wheels]
@@ -238,11 +238,11 @@ def find_uv() -> str | None:
 
 
 def _written_digests(
-    lock: LockFile, path: Path, including: tuple[Path, ...] = (), *, constraint: bool = False
+    lock: LockFile, path: Path, seen: set[tuple[Path, bool]], *, constraint: bool = False
 ) -> set[tuple[str, str]]:
     """The sha256 digests that requirements allow a package, as pairs of its name and one of them.
 
-    ``including`` are the files that include this one. Raises ``LockError`` for a requirement that is not published, or
+    ``seen`` are the files that were looked at. Raises ``LockError`` for a requirement that is not published, or
     not pinned to one version (a ``constraint`` need not be), or has other hashes alone.
     """
     from packaging import requirements, utils  # noqa: PLC0415 - only hosts with a lock need packaging
@@ -252,10 +252,11 @@ def _written_digests(
         where = f"{path.name}:{number}: {line[:80]}"
         included = _INCLUDED.fullmatch(line)
         if included:
-            inside = path.parent / included["path"]
-            if inside not in (*including, path):
-                no_pins = constraint or included["option"] in {"-c", "--constraint"}
-                written |= _written_digests(lock, inside, (*including, path), constraint=no_pins)
+            no_pins = constraint or included["option"] in {"-c", "--constraint"}
+            inside = _included_file(path, included["path"])
+            if (inside, no_pins) not in seen:
+                seen.add((inside, no_pins))
+                written |= _written_digests(lock, inside, seen, constraint=no_pins)
             continue
         first = re.split(f"[{_BLANKS}]", line, maxsplit=1)[0]
         if first in _EDITABLE_OPTIONS or first.startswith(("--editable=", "./", "../", "/", "git+", "file:")):
@@ -322,5 +323,12 @@ def content_digest(lock: LockFile) -> str:
         digest.update(path.read_bytes())
         if lock.kind == "requirements":
             included = (_INCLUDED.fullmatch(line) for _, line in _lines(lock, path))
-            pending += [path.parent / found["path"] for found in included if found]
+            pending += [_included_file(path, found["path"]) for found in included if found]
     return digest.hexdigest()
+
+
+def _included_file(including: Path, written: str) -> Path:
+    """The path of a file that requirements include: the same one, whatever folders it is written through."""
+    path = including.parent / written
+    # Not the file itself: what a link leads to includes other files where the link lies.
+    return Path(os.path.realpath(path.parent), path.name)

@@ -166,6 +166,7 @@ def test_a_wheel_that_is_named_by_its_place_is_a_wheel(tmp_path: Path, place: st
         ("-r=more.in", ""),
         ("--config-settings=x", "cannot be understood"),
         ("-emore", "cannot be understood"),
+        ("-r more\0.in", "cannot be understood"),
         ("a @ http://[x/a-1.0-py3-none-any.whl", "is no wheel"),
         ("numpy", "is not pinned to one version"),
         ("numpy>=1.0", "is not pinned to one version"),
@@ -313,6 +314,30 @@ def test_a_change_of_an_included_file_is_a_change_of_the_lock(tmp_path: Path) ->
         (tmp_path / "a.txt").write_text(f"-r r.txt\n{text}")
         digests.add(content_digest(find_lock_file("r.txt", tmp_path)))
     assert len(digests) == 2
+
+
+def test_files_that_include_each_other_by_many_ways_are_each_read_once(tmp_path: Path) -> None:
+    for folder in ("b", "c"):
+        (tmp_path / folder).mkdir()
+    for number in range(40):
+        (tmp_path / f"r{number}.txt").write_text(f"-r b/../r{number + 1}.txt\n-r c/../r{number + 1}.txt\n")
+    (tmp_path / "r40.txt").write_text("-c r41.txt\n-r r41.txt\n")
+    (tmp_path / "r41.txt").write_text("x>=1\n")
+    lock = find_lock_file("r0.txt", tmp_path)
+    assert content_digest(lock)
+    with pytest.raises(LockError, match=r"r41\.txt:1: x>=1: is not pinned"):
+        required_wheels(lock, KIND)
+
+
+def test_a_link_includes_the_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "common").write_text("-r own.txt\n")
+    for folder, text in (("a", "x==1\n"), ("b", "y>=1\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "r.txt").symlink_to("../common")
+        (tmp_path / folder / "own.txt").write_text(text)
+    (tmp_path / "r.txt").write_text("-r a/r.txt\n-r b/r.txt\n")
+    with pytest.raises(LockError, match=r"own\.txt:1: y>=1: is not pinned"):
+        required_wheels(find_lock_file("r.txt", tmp_path), KIND)
 
 
 PINNED = remedy("environments/lock_file.py", "write NAME==VERSION for each package: `{}uv pip compile {} -o {}`")
