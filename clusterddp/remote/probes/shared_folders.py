@@ -4,6 +4,7 @@ Each host puts a small file with a nonce into its folders, looks for those of th
 that a lost host left behind is removed by the next mark.
 """
 
+import contextlib
 import os
 import time
 from typing import Any, Callable, Dict, List, Mapping, Tuple
@@ -52,16 +53,18 @@ def _in_all_folders(folders: Mapping[str, str], act: Callable[..., Any], *argume
 
 
 def _put_mark(folder: str, nonce: str) -> bool:
-    """Put our mark into a folder, and remove stale ones; whether that worked."""
-    now = time.time()
+    """Put our mark into a folder, and remove stale ones; whether ours is there."""
     try:
-        for name in os.listdir(folder):
-            path = os.path.join(folder, name)
-            if name.startswith(_NAME) and now - os.lstat(path).st_mtime > _STALE_AGE:
-                os.unlink(path)
         os.close(private(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
     except OSError:
         return False  # another check reports folders that cannot be written
+    now = time.time()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):  # another user's, or already gone
+                if name.startswith(_NAME) and now - os.lstat(path).st_mtime > _STALE_AGE:
+                    os.unlink(path)
     return True
 
 

@@ -38,3 +38,13 @@ def test_what_a_lost_host_has_left_is_removed_by_the_next(tmp_path: Path) -> Non
         os.utime(path, (1, 1))
     run_operation(shared_folders.mark, {"nonce": "n1", "folders": {"home": str(tmp_path)}})
     assert sorted(path.name for path in tmp_path.iterdir()) == [".clusterddp-mark-n1", ".clusterddp-mark-new", "data"]
+
+
+def test_a_stale_mark_that_cannot_be_removed_keeps_no_other_out(tmp_path: Path) -> None:
+    stale = tmp_path / ".clusterddp-mark-old"
+    stale.mkdir()  # as in a sticky folder that of another user, for root too
+    os.utime(stale, (1, 1))
+    (tmp_path / ".clusterddp-mark-older").touch()
+    os.utime(tmp_path / ".clusterddp-mark-older", (1, 1))
+    assert run_operation(shared_folders.mark, {"nonce": "n1", "folders": {"home": str(tmp_path)}}) == ["home"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".clusterddp-mark-n1", ".clusterddp-mark-old"]
