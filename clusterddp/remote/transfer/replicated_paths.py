@@ -2,7 +2,7 @@
 
 A path's parent is each host's own folder, whatever links lead to it. A path that is a link to something beside it, such
 as ``last -> epoch_3``, is copied together with its target; any other link is followed. What was there before keeps a
-numbered name.
+numbered name. Where it was a link to a folder elsewhere, as of ``clusterddp_links``, that folder is replaced.
 """
 
 import errno
@@ -32,7 +32,7 @@ from ..shared.workdir.manifest import (
 from ..system.bootstrap import Refused
 from ..system.code_finder import open_folder
 from .chunk_files import Assembly
-from .descriptor_walk import open_or_make, open_or_make_below, path_of
+from .descriptor_walk import open_or_make, open_or_make_below, path_of, real_path
 
 _OUR_PREFIX = ".clusterddp"  # the beginning of all names of ours
 _WORK_FOLDER = b".clusterddp-carry"  # the folder beside the path while it is received
@@ -179,11 +179,31 @@ def receive_path(
     differ from this process's. Raises Refused if there is no disk space, or it arrived damaged or incomplete; OSError
     if it cannot be written.
     """
-    parent = open_or_make(os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))))
+    folder, name = _place(workdir, path, content)
+    parent, start = open_or_make(folder), len(posixpath.basename(path))
+    if name != posixpath.basename(path):
+        content = content._replace(entries=[one._replace(path=name + one.path[start:]) for one in content.entries])
     try:
-        _receive_and_replace(parent, path, content, incoming, check, umask)
+        _receive_and_replace(parent, name, content, incoming, check, umask)
     finally:
         os.close(parent)
+
+
+def _place(workdir: str, path: str, content: PathContent) -> Tuple[bytes, str]:
+    """The folder to receive a path in, and the name to give it there.
+
+    A link to a folder elsewhere stays, and its target is replaced: it leads to the disk that has room.
+    """
+    folder, name = os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))), posixpath.basename(path)
+    full = os.path.join(folder, on_disk(name))
+    if len(_names_to_replace(path, content)) == 1 and os.path.islink(full):
+        target = real_path(full)
+        above, target_name = os.path.split(target)
+        elsewhere = not target.startswith(parent_of(workdir, path) + b"/")
+        # The name of a mount, or one in a folder that is not ours, cannot be replaced.
+        if elsewhere and os.path.isdir(target) and not os.path.ismount(target) and os.access(above, os.W_OK):
+            return above, as_text(target_name)
+    return folder, name
 
 
 def _receive_and_replace(

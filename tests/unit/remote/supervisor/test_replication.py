@@ -234,3 +234,30 @@ def test_a_list_that_leads_elsewhere_is_none(nodes: Nodes) -> None:
     for data in (b"[", b'["x"]', b'[["ckpt", "file", false, 1, "x"]]'):
         with pytest.raises(ValueError, match=r"not a|not the|is not at"):
             decode_content(PATH, data, b"{}")
+
+
+def test_a_link_to_another_disk_stays_and_its_folder_takes_what_is_carried(nodes: Nodes) -> None:
+    nodes.write(1, b"new")
+    (nodes.workdir(1) / "ckpt/last").unlink()
+    (nodes.workdir(1) / "ckpt/epoch_7").rename(nodes.workdir(1) / "ckpt/last")
+    scratch = nodes.folder / "scratch/checkpoints"
+    scratch.mkdir(parents=True)
+    (scratch / "weights.bin").write_bytes(b"old")
+    (nodes.workdir(9) / "ckpt").mkdir()
+    (nodes.workdir(9) / PATH).symlink_to(scratch)  # as clusterddp_links makes it
+    assert nodes.take(nodes.serve(1)) == [f"{PATH}: from gpu01 (0.0 MB)"]
+    assert (nodes.workdir(9) / PATH).readlink() == scratch
+    assert (scratch / "weights.bin").read_bytes() == b"new"
+    assert sorted(path.name for path in scratch.parent.iterdir()) == ["checkpoints", "checkpoints.~1~"]
+    assert [path.name for path in (nodes.workdir(9) / "ckpt").iterdir()] == ["last"]
+    assert nodes.take(nodes.serve(1)) == [f"{PATH}: is here already"]
+
+
+def test_a_link_beside_its_target_is_replaced_by_the_folder_that_is_carried(nodes: Nodes) -> None:
+    nodes.write(1, b"new")
+    (nodes.workdir(1) / "ckpt/last").unlink()
+    (nodes.workdir(1) / "ckpt/epoch_7").rename(nodes.workdir(1) / "ckpt/last")
+    nodes.write(9, b"old")
+    assert nodes.take(nodes.serve(1)) == [f"{PATH}: from gpu01 (0.0 MB)"]
+    assert (nodes.workdir(9) / "ckpt/epoch_7/weights.bin").read_bytes() == b"old"
+    assert not (nodes.workdir(9) / PATH).is_symlink()
