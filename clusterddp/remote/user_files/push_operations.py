@@ -111,6 +111,7 @@ def _put_in_place(
         missing = update.stage(parts, incoming)
         if missing:
             return HostChanged(missing=tuple(missing[:20]))
+        record.begin(entries)
         update.commit()
     finally:
         parts.close()

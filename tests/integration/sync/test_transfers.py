@@ -112,6 +112,21 @@ def data(user: User, host: str, name: str = "") -> dict[str, str]:
     return content(user.work(host) / name)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("data", "data/train"), ("data/train", "data"), ("data", "data/train/a")]
+)
+def test_what_a_push_of_more_or_less_has_put_there_is_replaced(user: User, first: str, second: str) -> None:
+    (user.folder / ".gitignore").write_text("data/\n")
+    write(user.folder, **{"data/train/a": "1", "data/val/b": "1"})
+    assert user("push", first)[0] == 0
+    write(user.folder, **{"data/train/a": "2"})
+    assert user("push", second)[0] == 0
+    assert content(user.work("gpu00") / "data/train") == {"a": "2"}
+    write(user.work("gpu00"), **{"data/train/a": "job's"})
+    assert user("push", first)[0] != 0
+    assert content(user.work("gpu00") / "data/train") == {"a": "job's"}
+
+
 def test_pushed_files_go_where_they_are_named(user: User) -> None:
     write(user.place / "in", **{"data/s1.bin": "1", "data/sub/s2.bin": "2", "one.txt": "one"})
     source = str(user.place / "in")

@@ -14,7 +14,7 @@ from clusterddp.remote.shared.wire.chunks import CHUNK, hash_file
 from clusterddp.remote.shared.wire.partial_files import Parts
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.transfer import chunk_files
-from clusterddp.remote.workdir.push_record import pushed_in
+from clusterddp.remote.workdir.push_record import PushRecord, pushed_in
 from clusterddp.remote.workdir.update import WorkdirUpdate
 from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver, kept_lines
@@ -122,6 +122,33 @@ def test_what_was_pushed_is_read_once_by_whatever_way_it_came(tmp_path: Path, ho
     deliver_data(tmp_path, host)
     there = {path: manifest.stats_of((host.workdir / path).stat()) for path in (f"data/{name}" for name in "abcde")}
     assert pushed_in(str(host.state), bytes(host.workdir)) == there
+
+
+def break_off_recording(monkeypatch: pytest.MonkeyPatch, place: Path, host: FakeHost) -> None:
+    """Push, and break off when the files are in place, before that is recorded."""
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        before(patch, PushRecord, "complete", fail)
+        with pytest.raises(ZeroDivisionError):
+            deliver_data(place, host)
+
+
+def test_what_a_push_put_in_place_before_it_broke_off_is_a_pushs(
+    tmp_path: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for text in ("a2", "a3"):
+        write(tmp_path / "project", **{"data/a": text, "data/new": text})
+        break_off_recording(monkeypatch, tmp_path, host)
+        assert content(host.workdir / "data") == {"a": text, "b": "b1", "new": text}
+    write(tmp_path / "project", **{"data/a": "a4", "data/new": "a4"})
+    deliver_data(tmp_path, host)
+    assert content(host.workdir / "data") == {"a": "a4", "b": "b1", "new": "a4"}
+    write(host.workdir, **{"data/a": "job's"})
+    with pytest.raises(ClusterddpError, match=r"a in .* differs"):
+        deliver_data(tmp_path, host)
 
 
 @pytest.fixture
