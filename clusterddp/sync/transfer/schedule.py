@@ -57,7 +57,12 @@ class _ScheduledHost:
     unreached: set[str] = field(default_factory=set)  # those of them that it could not even connect to
     received: int = 0  # the number of units it got in this transfer
     has_taken: bool = False  # it has received something from another host
-    silent: bool = False  # it was late with a unit from the operator, and gets no more from it until it reports again
+    overdue: set[int] = field(default_factory=set)  # units still on their way from the operator, which were late
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has yet to report a late unit from the operator: until then it gets no more from it."""
+        return bool(self.overdue)
 
     @property
     def loading(self) -> int:
@@ -144,7 +149,7 @@ class Schedule:
         member = self._members.get(name)
         if member is None or unit not in member.wants:
             return 0
-        member.silent = False
+        member.overdue.discard(unit)
         if unit in member.taking:
             source, since = member.taking[unit]
             time = self._durations[source is OPERATOR]
@@ -204,15 +209,17 @@ class Schedule:
         return found
 
     def replace_late(self, now: float) -> None:
-        """Cancel late transfers and queue their units again: one from a host only if the unit has another source."""
+        """Give up late transfers, and queue their units again: one from a host only if the unit has another source.
+
+        A unit from the operator still arrives, as nothing takes it back: only other hosts are sent it meanwhile.
+        """
         for name, member in self._members.items():
             for unit, (source, since) in list(member.taking.items()):
                 if now - since <= self._late_after(source):
                     continue
                 if source is OPERATOR:
                     self._drop_transfer(name, unit)
-                    member.silent = True
-                    member.from_operator[unit] = None
+                    member.overdue.add(unit)
                     if not self._holders[unit]:
                         self._unsent[unit] = None
                 elif self._sources(member, unit) - {source}:

@@ -223,6 +223,32 @@ def test_what_is_late_is_taken_from_another_host() -> None:
     play.play()
 
 
+@pytest.mark.parametrize("giving", [False, True])
+def test_a_host_whose_units_are_always_late_is_sent_each_once(*, giving: bool) -> None:
+    play = Play(hosts(3), spreading=giving)
+    play.come(*hosts(3), giving=giving)
+    sent: Counter[int] = Counter()
+    slow: list[int] = []  # on their way to the slow host from the operator, in order
+    while play.has["gpu02"] != play.all:
+        for order in play.schedule.orders(play.now):
+            if (order.host, order.source) == ("gpu02", OPERATOR):
+                slow.append(order.unit)
+                sent[order.unit] += 1
+            else:
+                play.under_way.append(order)
+        for order in play.under_way:
+            play.schedule.record_arrival(order.host, order.unit, play.now)
+            play.has[order.host].add(order.unit)
+        play.under_way = []
+        play.now += 20.0
+        play.schedule.replace_late(play.now)
+        if slow:
+            play.schedule.record_arrival("gpu02", slow[0], play.now)
+            play.has["gpu02"].add(slow.pop(0))
+    assert sent
+    assert set(sent.values()) == {1}
+
+
 def test_spreading_is_worth_it_where_it_saves_seconds() -> None:
     units = [Unit(ranges=((0, 1),), chunks=(chunk,)) for chunk in CHUNKS]
     for speed, worth in ((1 << 20, True), (1 << 30, False)):
