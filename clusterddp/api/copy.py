@@ -216,9 +216,15 @@ def _local_name(view: RunView) -> str:
 
 
 def _name_of_path(path: str) -> str:
-    """Return the local name for a path on hosts: its last part, or no name for the home folder."""
+    """Return the local name for a path on hosts: its last part, or no name for the home folder.
+
+    Raises UsageError if that would lead out of the destination.
+    """
     plain = path.rstrip("/")
-    return "" if plain == "~" else posixpath.basename(plain)
+    name = "" if plain == "~" else posixpath.basename(plain)
+    if name == "..":
+        raise UsageError(f"{path} has no name of its own", remedy="write the folder's own path")
+    return name
 
 
 def _destination(request: Pull, name: str, *, folder: bool) -> tuple[Path, str]:

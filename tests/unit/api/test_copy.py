@@ -72,3 +72,9 @@ def test_an_empty_word_of_a_push_is_refused(request_: Push) -> None:
 def test_the_home_folder_has_no_name_here(tmp_path: Path, path: str) -> None:
     for dest in (str(tmp_path), f"{tmp_path}/"):
         assert _destination(Pull(what=path, dest=dest), _name_of_path(path), folder=True) == (tmp_path, "")
+
+
+@pytest.mark.parametrize("path", ["/scratch/x/..", "/scratch/x/../", ".."])
+def test_a_path_whose_name_leads_out_of_the_destination_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="has no name of its own"):
+        _name_of_path(path)
