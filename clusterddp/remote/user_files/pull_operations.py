@@ -126,7 +126,7 @@ def _paths_below(root: bytes, skipped: List[Tuple[str, str]], *, bytecode: bool)
     """Yield all paths below a folder, without ``.git``, ``.clusterddp…`` and, unless ``bytecode``, Python's bytecode.
 
     Links are not followed. Names that differ from ``.git`` and ours by upper case alone are added to ``skipped``: on
-    the operator's disk they may be the same.
+    the operator's disk they may be the same. With ``bytecode``, which a push asks for, all that is left out is added.
     """
     waiting = [""]
     while waiting:
@@ -140,7 +140,7 @@ def _paths_below(root: bytes, skipped: List[Tuple[str, str]], *, bytecode: bool)
         for entry in below:
             name = as_text(entry.name)
             path = posixpath.join(folder, name)
-            if name == ".git" or name.startswith(OWN_PREFIX):
+            if not bytecode and (name == ".git" or name.startswith(OWN_PREFIX)):
                 continue
             if not bytecode and (name == "__pycache__" or name.endswith(".pyc")):
                 continue

@@ -29,8 +29,8 @@ def host(tmp_path: Path) -> FakeHost:
     return made
 
 
-def listed(host: FakeHost, path: str = "", run: str = "") -> dict[str, Any]:
-    args = {"workdir": str(host.workdir), "path": path, "run": run, "state": str(host.state)}
+def listed(host: FakeHost, path: str = "", run: str = "", *, bytecode: bool = False) -> dict[str, Any]:
+    args = {"workdir": str(host.workdir), "path": path, "run": run, "state": str(host.state), "bytecode": bytecode}
     found: dict[str, Any] = run_operation(pull_list, args)
     return found
 
@@ -129,8 +129,7 @@ def test_a_path_that_is_a_link_of_this_user_is_followed(host: FakeHost, tmp_path
 def test_bytecode_comes_only_where_it_is_wanted(host: FakeHost) -> None:
     write(host.workdir, **{"lib/a.pyc": "", "lib/b.py": "", "lib/__pycache__/c.pyc": ""})
     assert paths(host, "lib") == ["b.py"]
-    args = {"workdir": str(host.workdir), "path": "lib", "state": str(host.state), "bytecode": True}
-    listed_paths = [entry.path for entry in run_operation(pull_list, args)["entries"]]
+    listed_paths = [entry.path for entry in listed(host, "lib", bytecode=True)["entries"]]
     assert sorted(listed_paths) == ["__pycache__/c.pyc", "a.pyc", "b.py"]
 
 
@@ -182,6 +181,8 @@ def test_bytecode_stays_and_names_that_another_disk_takes_for_gits_or_ours_are_n
     assert [entry.path for entry in found["entries"]] == ["a"]
     reason = "named as git's files or clusterddp's own"
     assert sorted(found["skipped"]) == [[".Git", reason], ["sub/.ClusterDDP-live", reason]]
+    skipped = ([".Git", reason], [".git", reason], ["sub/.ClusterDDP-live", reason], ["sub/.clusterddp-live", reason])
+    assert sorted(listed(host, "out", bytecode=True)["skipped"]) == [*skipped]  # for a push, which brings all else
 
 
 def test_from_the_home_folder_a_file_a_folder_and_all_of_it(
