@@ -105,7 +105,12 @@ class SyncResult:
 
 def _as_typed(path: str, subfolder: str) -> str:
     """A path of the project as a user would type it in a subfolder."""
-    return shlex.quote(shown(posixpath.relpath(path, subfolder or ".")))
+    return _as_argument(posixpath.relpath(path, subfolder or "."))
+
+
+def _as_argument(path: str) -> str:
+    """A path as an argument of a command, quoted for a shell; it cannot be taken for an option."""
+    return shlex.quote(shown(f"./{path}" if path.startswith("-") else path))
 
 
 def _kept_line(kept: KeptFile, subfolder: str) -> str:
@@ -150,7 +155,7 @@ def refuse_conflicts(conflicts: Mapping[str, Sequence[str]], *, subfolder: str =
     if not paths:
         return
     hosts = [host for host, of_host in conflicts.items() if of_host]
-    remote_path, local_path = shlex.quote(shown(paths[0])), _as_typed(paths[0], subfolder)
+    remote_path, local_path = _as_argument(paths[0]), _as_typed(paths[0], subfolder)
     # One host is named, as files that differ between hosts would be pulled into a folder for each.
     host = next(host for host in hosts if paths[0] in conflicts[host])
     choices = (

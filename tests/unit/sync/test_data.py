@@ -194,6 +194,18 @@ def test_data_changed_on_both_sides_is_refused_before_any_host_is_changed(root: 
         assert way in remedy
 
 
+def test_a_file_with_a_dash_before_its_name_is_told_as_a_path(root: Path, host: FakeHost) -> None:
+    write(root, **{"-1.bin": "first"})
+    synced(root, host)
+    write(host.workdir, **{"-1.bin": "host's"})
+    write(root, **{"-1.bin": "ours"})
+    with pytest.raises(SyncError) as refused:
+        synced(root, host)
+    remedy = refused.value.remedy or ""
+    assert "push --overwrite ./-1.bin`" in remedy
+    assert f"pull --overwrite --host {host.name} ./-1.bin ./-1.bin`" in remedy
+
+
 def test_a_users_choice_ends_a_conflict_and_loses_nothing(root: Path, host: FakeHost) -> None:
     synced(root, host)
     for number, take in enumerate((PROJECT, HOST), 1):
