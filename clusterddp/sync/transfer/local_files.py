@@ -36,6 +36,7 @@ _PARTS_FOLDER = os.fsdecode(PARTS_FOLDER)
 _TEMPORARY = "copy"  # in the parts folder: a file or link before it gets its name
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IN_THE_WAY = (errno.ELOOP, errno.ENOTDIR)  # a link or a file where a folder is needed
+_WITHOUT_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # a file system without, or with too many
 ABSENT, SAME, OTHER = "absent", "same", "other"
 
 
@@ -176,7 +177,7 @@ class LocalFolder:
             except FileExistsError:
                 return False
             except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK) or exists_in(name, folder):
+                if error.errno not in _WITHOUT_LINKS or exists_in(name, folder):
                     raise
                 os.rename(source, name, src_dir_fd=self._parts_folder, dst_dir_fd=folder)
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,23 @@ def test_two_pulls_into_one_folder_never_mix_up_their_parts(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     with LocalFolder(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+def test_on_a_file_system_without_hard_links_a_file_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    x = digest_of(b"x")
+
+    def link(*_: Any, **_options: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    with LocalFolder(tmp_path) as folder:
+        folder.want({x: [Chunk(x, 1)]}, {x: 1})
+        folder.put(x, b"x")
+        assert folder.move_into_place(Entry("a", "file", False, 1, x), last=True, overwrite=False)
+    assert (tmp_path / "a").read_bytes() == b"x"
 
 
 def test_a_pull_interrupted_as_it_places_a_file_leaves_no_way_into_that_file(
