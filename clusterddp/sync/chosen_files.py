@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import SyncError, UsageError
 from clusterddp.remote.shared.wire.chunks import content_of
+from clusterddp.remote.shared.wire.partial_files import PARTS_FOLDER
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry, as_text
 from clusterddp.sync.hash_cache import HashCache
@@ -148,7 +149,7 @@ def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[s
             yield path, full, info
         for name in names:
             inside = posixpath.join(path, as_text(name))
-            if inside.split("/")[0].startswith(".clusterddp"):
+            if inside.split("/")[0].startswith(".clusterddp") or name.startswith(PARTS_FOLDER):
                 skipped.append(Skipped(path=inside, reason="clusterddp's own"))
             else:
                 pending.append((os.path.join(full, name), inside))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.sync.chosen_files import Destination, destination, destination_path, with_slash
-from tests.unit.sync_help import project_at
+from clusterddp.sync.chosen_files import Destination, destination, destination_path, read_sources, with_slash
+from tests.unit.sync_help import project_at, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,3 +43,11 @@ def test_a_source_that_is_a_link_out_of_the_project_keeps_its_own_name(
     (project.root / "data").symlink_to(tmp_path / "disk" / "imagenet")
     monkeypatch.chdir(project.root)
     assert destination_path(project, [source], None) == path
+
+
+def test_the_parts_of_a_pull_that_broke_off_stay_here_wherever_they_lie(tmp_path: Path) -> None:
+    project = project_at(tmp_path / "project")
+    write(project.root, **{"data/in/f": "1", "data/in/.clusterddp-parts/0a": "half", "data/in/.clusterddp-notes": "n"})
+    _, chosen = read_sources(project, [str(project.root / "data")], "data", lambda _: None)
+    assert [entry.path for entry in chosen.entries] == ["in/.clusterddp-notes", "in/f"]
+    assert chosen.notices == ("left out, clusterddp's own: in/.clusterddp-parts",)
