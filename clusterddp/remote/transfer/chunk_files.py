@@ -22,12 +22,14 @@ _TEMPORARY = "copy"  # name in the folder of parts: a content or link that is ab
 class Assembly:
     """Contents being assembled in ``folder``, which is made if it is missing, on the filesystem that they will move to.
 
-    ``chunk_lists`` are the chunk digests of each content that has several. Raises Refused if the folder is another
-    user's.
+    ``chunk_lists`` are the chunk digests of each content that has several. ``check`` is called before each chunk that
+    lies here is read, and raises to abort. Raises Refused if the folder is another user's.
     """
 
-    def __init__(self, folder: bytes, chunk_lists: Dict[str, List[str]]) -> None:
-        self._path, self._chunk_lists = folder, chunk_lists
+    def __init__(
+        self, folder: bytes, chunk_lists: Dict[str, List[str]], check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._path, self._chunk_lists, self._check = folder, chunk_lists, check
         self._uses: Dict[str, int] = {}  # content → entries it is still to be moved to
         parent, self._name = os.path.split(folder)
         self._parent = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -39,7 +41,7 @@ class Assembly:
                 message = "%s belongs to another user" % os.fsdecode(os.path.join(os.path.realpath(parent), self._name))
                 raise Refused(message, "remove it, or have its owner do so") from None
             raise OSError(error.errno, error.strerror, folder) from error
-        self._parts = Parts(self._folder)
+        self._parts = Parts(self._folder, check)
 
     def close(self) -> None:
         """Keep the parts of an interrupted transfer for the next one; after a complete one the folder is removed."""
@@ -134,6 +136,7 @@ class Assembly:
             return
         with os.fdopen(handle, "rb") as stream:
             for number, digest in enumerate(digests):
+                self._check()
                 data = read_at(stream.fileno(), number * CHUNK, CHUNK) if digest in self._parts.lacking else None
                 if data is not None and digest_of(data) == digest:
                     self._parts.put(digest, data)
@@ -149,7 +152,7 @@ class Assembly:
             return
         try:
             now, modified = folder_time(self._folder), os.fstat(folder).st_mtime
-            parts = Parts(folder)
+            parts = Parts(folder, self._check)
             for digest, data in parts.chunks():
                 if digest in self._parts.lacking:
                     self._parts.put(digest, data)

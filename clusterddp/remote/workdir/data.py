@@ -106,10 +106,11 @@ class DataRecord:
 
     ``manifest`` is that of the project's data at the last sync, ``digest`` its digest; both are empty if there was no
     data or no sync. ``left`` are entries that were written earlier, and were no longer in the project then.
+    ``check`` is called before each chunk of a file is read.
     """
 
-    def __init__(self, state: str, root: bytes) -> None:
-        self.root = root
+    def __init__(self, state: str, root: bytes, check: Callable[[], None] = lambda: None) -> None:
+        self.root, self._check = root, check
         self.digest, self.manifest = "", b""
         self._hashes = StoredHashes(state, root, "data")
         self._put: List[Entry] = []  # the project's data at the last sync
@@ -168,7 +169,9 @@ class DataRecord:
 
     def disk(self) -> Disk:
         """Return the workdir's current state, with the file hashes that are kept."""
-        return self._hashes.disk()
+        disk = self._hashes.disk()
+        disk.check = self._check
+        return disk
 
     def save_hashes(self, disk: Disk) -> None:
         """Save the hashes of the files in ``disk``, if any file had to be read."""
@@ -249,7 +252,7 @@ def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostCh
     sent, _ = read_head(chunk_stream(request, spread=order.spread), order.manifest, order.chunk_lists)
     with LockedWorkdir(request.state, order, make=False) as lock:
         try:
-            data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent)
+            data = plan_data(request.state, order, SyncRecord(request.state, lock.root), sent, lock.check)
         except manifest.BadManifest as error:
             raise Refused(str(error)) from error
         if data is None:
@@ -258,17 +261,19 @@ def _data_state(request: Request, order: SyncRequest) -> Union[DataState, HostCh
         present = [disk.entry(entry.path) for entry in put]
         new = sorted(entry.path for entry, there in zip(put, present) if there is None)
         placed = [entry.path for entry, there in zip(put, present) if _is_same(there, entry)]
-        chunks = disk.chunks() | parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS))
+        chunks = disk.chunks() | parts_in(os.path.join(lock.root, LIVE_FOLDER, PARTS), lock.check)
         return DataState([entry.path for entry in put], new, placed, data.decision.conflicts, sorted(chunks))
 
 
-def plan_data(state: str, order: SyncRequest, code: SyncRecord, difference: bytes) -> Optional[DataPlan]:
+def plan_data(
+    state: str, order: SyncRequest, code: SyncRecord, difference: bytes, check_lock: Callable[[], None]
+) -> Optional[DataPlan]:
     """Decide what a sync does with the project's data; None if another sync has changed the workdir's data meanwhile.
 
     ``code`` is the record of the workdir's code: what was written as code may be data by now. ``difference`` is what
     was sent: the data's manifest, as a difference from that of ``data_base``.
     """
-    record, digest, base = DataRecord(state, code.root), order.data or "", order.data_base
+    record, digest, base = DataRecord(state, code.root, check_lock), order.data or "", order.data_base
     if record.is_settled(digest):
         project = manifest.decode(record.manifest)
         before = {entry.path: entry for entry in record.left}  # any of these may be code by now

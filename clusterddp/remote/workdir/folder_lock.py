@@ -28,7 +28,7 @@ from .lock_owner import LockOwner, last_heartbeat, owner_of
 LIVE_FOLDER = b".clusterddp-live"
 _NEW_FOLDER_PREFIX = b".clusterddp-new-"
 _FREE_NAME, _HELD_PREFIX = b"lock.free", b"lock.held."
-LOCK_TIMEOUT = 120.0  # seconds for another sync of the same workdir to end
+LOCK_TIMEOUT = 120.0  # seconds for one holder of the lock to end; another one that takes it has as many
 STALE_TIMEOUT = 60.0  # seconds without a heartbeat after which another host's lock is taken over
 HEARTBEAT_INTERVAL = 1.0  # seconds between two heartbeats of a sync in progress
 _RETRY_INTERVAL = 0.02  # seconds between two tries while a process of this host holds the lock
@@ -38,7 +38,7 @@ _REMOTE_RETRY_INTERVAL = 0.5  # the same for another host
 class FolderLock:
     """Context manager that holds the lock of the workdir ``root``; no lock is taken where we may not write.
 
-    Raises Refused if another sync holds it for longer than WAIT.
+    Raises Refused if one other sync holds it for longer than LOCK_TIMEOUT; hosts that share a workdir take turns.
     """
 
     def __init__(self, state: str, root: bytes) -> None:
@@ -48,14 +48,17 @@ class FolderLock:
         nonce = os.urandom(8).hex()
         self._held_path = os.path.join(self.folder, _HELD_PREFIX + ("%s.%s" % (self._this_process, nonce)).encode())
         self._last_heartbeat: Optional[float] = None  # monotonic time of the latest; None: the lock is not held
+        self._holder = b""  # the lock's file name, as the last process held it that we had to wait for
 
     def __enter__(self) -> "FolderLock":  # noqa: PYI034 - typing.Self is Python 3.11
         if not os.access(self.root, os.W_OK):
             return self
         make_live_folder(self.root)
-        deadline = time.monotonic() + LOCK_TIMEOUT
         pause = self._try_to_lock()
+        holder, deadline = self._holder, time.monotonic() + LOCK_TIMEOUT
         while pause:
+            if self._holder != holder:
+                holder, deadline = self._holder, time.monotonic() + LOCK_TIMEOUT
             if time.monotonic() > deadline:
                 raise self._refusal()
             time.sleep(pause)
@@ -97,6 +100,7 @@ class FolderLock:
                 return 0.0
             if not name.startswith(_HELD_PREFIX):
                 continue
+            self._holder = name
             holder = LockOwner.parse(os.fsdecode(name[len(_HELD_PREFIX) :]).partition(".")[0])
             lives = holder.lives(self._this_process) if holder else None
             if lives is None:

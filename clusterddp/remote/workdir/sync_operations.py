@@ -57,7 +57,7 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
             folder.refuse_live()
         has_code = bool(code.digest) and code.digest == order.digest
         # A preview reports nothing for good, nor a question that a transfer follows, which may fail.
-        data = _inspect_data(state, order, lock.root, mark=order.made and has_code)
+        data = _inspect_data(state, order, lock, mark=order.made and has_code)
         answer = WorkdirState(
             ready=has_code and data.settled,
             digest=code.digest,
@@ -70,18 +70,19 @@ def inspect_workdir(state: str, order: SyncRequest) -> WorkdirState:
         )
         if answer.ready:
             return answer._replace(links=tuple(_make_links_and_folders(order, folder))) if order.made else answer
-        chunks = code.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS))
+        chunks = code.chunks | parts_in(os.path.join(folder.path, LIVE_FOLDER, PARTS), lock.check)
         return answer._replace(base=code.base, have=code.have, missing=code.missing, chunks=sorted(chunks))
 
 
-def _inspect_data(state: str, order: SyncRequest, root: bytes, *, mark: bool) -> DataThere:
+def _inspect_data(state: str, order: SyncRequest, lock: FolderLock, *, mark: bool) -> DataThere:
     """What a workdir holds of a project's data; with ``mark``, host versions in the answer count as reported."""
+    root = lock.root
     if _is_without_data(order, root):
         return DataThere(settled=True)
     from .data import DataRecord
 
     digest = order.data or ""
-    record = DataRecord(state, root)
+    record = DataRecord(state, root, lock.check)
     if record.is_settled(digest):
         standing = record.report_standing(record.standing(), mark=mark)
         return DataThere(settled=True, digest=digest, standing=standing)
@@ -164,7 +165,7 @@ def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChange
                 return HostChanged(missing=())
             data = None
             if not _is_without_data(order, lock.root):
-                data = _plan_data(request.state, order, lock.root, head[size:])
+                data = _plan_data(request.state, order, lock, head[size:])
                 if data is None:
                     return HostChanged(missing=())
             if data and data.decision.conflicts:
@@ -174,11 +175,11 @@ def apply_sync(request: Request, order: SyncRequest) -> Union[Synced, HostChange
             raise Refused(str(error)) from error
 
 
-def _plan_data(state: str, order: SyncRequest, root: bytes, sent: bytes) -> "Optional[DataPlan]":
+def _plan_data(state: str, order: SyncRequest, lock: FolderLock, sent: bytes) -> "Optional[DataPlan]":
     """What to do with the project's data; None where another sync came in between."""
     from .data import plan_data
 
-    return plan_data(state, order, SyncRecord(state, root), sent)
+    return plan_data(state, order, SyncRecord(state, lock.root), sent, lock.check)
 
 
 class _SentManifest(NamedTuple):
@@ -228,12 +229,12 @@ def _apply(
         else _update_of_all(record, sent, plan, data, lock)
     )
     if order.data is None:
-        _leave_data_alone(state, target, update)
+        _leave_data_alone(state, lock, update)
     if update.changes:
         folder.refuse_live()
     update.check()
     record.begin(order.digest, sent.manifest)
-    parts = Assembly(os.path.join(update.open_root(), LIVE_FOLDER, PARTS), sent.chunk_lists)
+    parts = Assembly(os.path.join(update.open_root(), LIVE_FOLDER, PARTS), sent.chunk_lists, lock.check)
     try:
         missing = update.stage(parts, incoming, _all_entries(sent.manifest, plan, data))
         if missing:
@@ -269,13 +270,13 @@ def _apply(
     )
 
 
-def _leave_data_alone(state: str, root: bytes, update: WorkdirUpdate) -> None:
+def _leave_data_alone(state: str, lock: FolderLock, update: WorkdirUpdate) -> None:
     """Let files that were data once stay though they are code no more: code of an earlier time reads them as data."""
-    if not os.path.lexists(os.path.join(root, LIVE_FOLDER, DATA_RECORD)):
+    if not os.path.lexists(os.path.join(lock.root, LIVE_FOLDER, DATA_RECORD)):
         return
     from .data import DataRecord
 
-    record = DataRecord(state, root)
+    record = DataRecord(state, lock.root, lock.check)
     spared = update.spare(set(record.entries(record.disk())))
     record.begin([entry for entry in spared if entry not in record.left])  # a sync's still, once it is code again
 

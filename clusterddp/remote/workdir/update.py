@@ -64,6 +64,7 @@ class WorkdirUpdate:
         self._record = record
         self._plan = {entry.path: entry for entry in plan}
         self.disk = disk or record.disk()
+        self.disk.check = check_lock
         self._earlier: Dict[str, List[Entry]] = {}
         for entry in record.entries if earlier is None else earlier:
             self._earlier.setdefault(entry.path, []).append(entry)

@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.errors import HostError, HostsError, SyncError
+from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Disk, Entry
+from clusterddp.remote.shared.workdir.sync_records import SyncRequest
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
+from clusterddp.remote.workdir.folder_lock import FolderLock
+from clusterddp.remote.workdir.sync_operations import inspect_workdir
 from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.sync.send_code import preview, sync
 from tests.unit.sync_help import CKPT, FakeHost, content, project_at, project_tree, write
@@ -204,6 +208,22 @@ def test_a_file_with_a_dash_before_its_name_is_told_as_a_path(root: Path, host: 
     remedy = refused.value.remedy or ""
     assert "push --overwrite ./-1.bin`" in remedy
     assert f"pull --overwrite --host {host.name} ./-1.bin ./-1.bin`" in remedy
+
+
+@pytest.mark.parametrize("path", [CKPT, f".clusterddp-live/parts/{'a' * 64}-20"])
+def test_the_lock_is_renewed_while_a_large_file_or_what_a_broken_sync_left_is_read(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    synced(root, host)
+    write(host.workdir, **{path: ""})
+    (host.workdir / path).parent.chmod(0o700)
+    os.truncate(host.workdir / path, 20 * CHUNK)
+    write(root, **{"train.py": "print(2)"})
+    tree, renewed = project_tree(root), []
+    monkeypatch.setattr(FolderLock, "check", lambda _: renewed.append(path))
+    order = SyncRequest(workdir=str(host.workdir), digest=tree.digest, data=tree.data_digest)
+    inspect_workdir(str(host.state), order)
+    assert len(renewed) > 20
 
 
 def test_a_users_choice_ends_a_conflict_and_loses_nothing(root: Path, host: FakeHost) -> None:

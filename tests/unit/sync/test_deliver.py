@@ -94,7 +94,7 @@ def test_what_a_job_writes_while_all_is_looked_at_is_no_pushs(tmp_path: Path, mo
     for root in (tmp_path / "project", host.workdir):
         write(root, **{"data/a": "a1", "data/b": "b1"})
 
-    def hashed(path: Any) -> Any:
+    def hashed(path: Any, _check: object) -> Any:
         if path == bytes(host.workdir / "data/b"):
             write(host.workdir, **{"data/a": "of"})
         return hash_file(path)

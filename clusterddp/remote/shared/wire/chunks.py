@@ -106,19 +106,20 @@ def write_at(handle: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def hash_file(path: bytes) -> Tuple[int, List[str]]:
-    """Hash a file; return the number of bytes read and the digests of its chunks."""
+def hash_file(path: bytes, check: Callable[[], None] = lambda: None) -> Tuple[int, List[str]]:
+    """Hash a file; return the number of bytes read and the digests of its chunks; ``check`` is called before each."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return hash_handle(handle)
+        return hash_handle(handle, check)
     finally:
         os.close(handle)
 
 
-def hash_handle(handle: int) -> Tuple[int, List[str]]:
+def hash_handle(handle: int, check: Callable[[], None] = lambda: None) -> Tuple[int, List[str]]:
     """Like ``hash_file``, for an open file."""
     size, digests = 0, []  # type: Tuple[int, List[str]]
     while True:
+        check()
         data = read_at(handle, size, CHUNK)
         if not data and digests:
             return size, digests

@@ -6,7 +6,7 @@ arrive in any order. The folder is a descriptor: no path is looked up again, and
 
 import errno
 import os
-from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from .chunks import CHUNK, ZEROS, Chunk, digest_of, is_content, read_at, write_at
 
@@ -62,12 +62,13 @@ class Parts:
 
     ``lacking`` maps the digest of a missing chunk to the contents and offsets where it is needed. ``written`` maps the
     content of a single chunk to size, mtime in ns and inode of its file after it was written.
+    ``check`` is called before each chunk of a file is read, and may raise.
     """
 
-    def __init__(self, folder: int) -> None:
+    def __init__(self, folder: int, check: Callable[[], None] = lambda: None) -> None:
         self.lacking: Dict[str, List[Tuple[str, int]]] = {}
         self.written: Dict[str, Tuple[int, int, int]] = {}
-        self._folder = folder
+        self._folder, self._check = folder, check
         self._chunks: Dict[str, List[Chunk]] = {}
         self._copied_bytes = 0  # of the copies of contents that several files need
         self._positions: Dict[str, Tuple[str, int, int]] = {}  # digest → content, offset, size of a chunk that is here
@@ -169,6 +170,7 @@ class Parts:
         try:
             offset = 0
             while True:
+                self._check()
                 data = read_at(handle, offset, CHUNK)
                 if data or not offset:
                     yield digest_of(data), data
@@ -204,13 +206,16 @@ def other_parts(folder: Union[int, bytes], own: bytes) -> List[bytes]:
     return [name for name in names if name.startswith(PARTS_FOLDER) and name != own]
 
 
-def parts_in(path: bytes) -> Set[str]:
-    """Return the digests of the chunks in a folder of parts; none if it is missing or another user's."""
+def parts_in(path: bytes, check: Callable[[], None] = lambda: None) -> Set[str]:
+    """Return the digests of the chunks in a folder of parts; none if it is missing or another user's.
+
+    ``check`` is that of ``Parts``.
+    """
     try:
         handle = os.open(path, _FOLDER)
     except OSError:
         return set()
     try:
-        return Parts(handle).found() if _is_ours(handle) else set()
+        return Parts(handle, check).found() if _is_ours(handle) else set()
     finally:
         os.close(handle)

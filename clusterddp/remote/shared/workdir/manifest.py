@@ -11,7 +11,7 @@ import itertools
 import os
 import posixpath
 import stat
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from ..schema.json_text import from_json, to_json
 from ..wire.chunks import content_of, digest_of, hash_file
@@ -195,13 +195,14 @@ class Disk:
     """Reads the current entries of a folder without following any link.
 
     ``known`` are digests from earlier hashing, used while a file's stats are unchanged; ``known_at`` is when they were
-    hashed, in ns: files changed since are hashed again.
+    hashed, in ns: files changed since are hashed again. ``check`` is called before each chunk of a file is read.
     """
 
     def __init__(self, root: bytes, known: Optional[Hashes] = None, known_at: int = 0) -> None:
         self.root = root
         self.seen: Hashes = {}
         self.hashed = 0
+        self.check: Callable[[], None] = lambda: None
         self._known = known or {}
         self._known_at = known_at
         self._real = {""}
@@ -251,7 +252,7 @@ class Disk:
         if known and list(known[0]) == stats and info.st_ctime_ns < self._known_at - RACY_INTERVAL:
             digests = list(known[1])
         else:
-            size, digests = hash_file(self.full(path))
+            size, digests = hash_file(self.full(path), self.check)
             self.hashed += 1
         self.seen[path] = (stats, digests)
         return size, content_of(digests)

@@ -205,7 +205,7 @@ def test_only_what_changed_is_read_again(host: FakeHost, monkeypatch: pytest.Mon
     write(host.workdir, b="3")
     read: list[bytes] = []
 
-    def counted(path: bytes) -> tuple[int, list[str]]:
+    def counted(path: bytes, _check: object) -> tuple[int, list[str]]:
         read.append(path)
         return hash_file(path)
 

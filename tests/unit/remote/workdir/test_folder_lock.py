@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,6 +88,23 @@ def test_a_holder_that_is_killed_holds_nothing(state: str, root: Path) -> None:
 def test_a_live_holder_is_waited_for_and_then_named(state: str, root: Path) -> None:
     with of(state, root), pytest.raises(Refused, match="another sync holds"):
         of(state, root).__enter__()
+
+
+def test_hosts_that_take_turns_are_waited_for_however_many_they_are(
+    state: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, clock = [held_by(root, STRANGER)], [0.0]
+
+    def pass_on(_: float) -> None:
+        """Time in which one host's turn ends and the next one's begins; after the last the lock is free."""
+        clock.append(clock[-1] + 0.75 * folder_lock.LOCK_TIMEOUT)
+        name = f"lock.held.{STRANGER}.{len(held)}" if len(held) < 8 else "lock.free"
+        held.append(held[-1].rename(held[-1].with_name(name)))
+
+    monkeypatch.setattr(folder_lock, "time", SimpleNamespace(monotonic=lambda: clock[-1], sleep=pass_on))
+    with of(state, root):
+        assert locks(root) == ["held"]
+    assert len(held) == 9
 
 
 @pytest.mark.usefixtures("impatient")
