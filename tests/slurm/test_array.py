@@ -29,6 +29,17 @@ wait_for(sys.argv[1])
 """
 )
 
+# Leaves at Slurm's notice before the time limit.
+LEAVE = (
+    WAIT
+    + """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
+print("index", os.environ["SLURM_ARRAY_TASK_ID"], flush=True)
+wait_for(sys.argv[1])
+"""
+)
+
 
 @pytest.fixture
 def user(slurm: Slurm, tmp_path: Path) -> User:
@@ -82,6 +93,28 @@ def test_stop_ends_one_run_of_an_array_or_all_that_are_left(user: User, slurm: S
         stopped = user.run("stop", "many")
         assert stopped.code == 0, stopped.err
         assert states() == ["stopped"] * 4
+    nothing_is_left(slurm)
+
+
+def test_a_run_that_is_requeued_leaves_the_others_of_its_array_alone(user: User, slurm: Slurm) -> None:
+    user.write("leave.py", LEAVE)
+    words = ("--nnodes", "1", "--name", "night", "--array", "0-1", "--relaunch", "1")
+    with cancelled_in_the_end(slurm):
+        for run in user.run("run", *words, "leave.py", f"{HOME}/go").lines:
+            user.hear(run, "index")
+        # Of the array's last task to start Slurm's number is that of the array.
+        jobs = dict(line.split() for line in slurm.run("squeue", "--noheader", "--format=%i %A").splitlines())
+        last = next(job for job, number in jobs.items() if job.startswith(f"{number}_"))
+        requeued = f"night.{last[-1]}"
+        slurm.run("scancel", "--batch", "--signal=USR1", last)
+        wait_until("it is requeued", lambda: user.status(requeued)["attempt"] == 2, timeout=60)
+        slurm.run("touch", f"{HOME}/go")
+        assert user.run("wait", "night").code == 0
+    assert {run: user.status(run)["attempt"] for run in ("night.0", "night.1")} == {
+        "night.0": 1,
+        "night.1": 1,
+        requeued: 2,
+    }
     nothing_is_left(slurm)
 
 

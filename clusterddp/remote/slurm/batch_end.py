@@ -9,7 +9,7 @@ from typing import Optional
 
 from ..shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_KILLED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
 from ..shared.run.run_state import RunState
-from ..shared.slurm.job_record import NOT_SHARED, slurm_verdict
+from ..shared.slurm.job_record import NOT_SHARED, job_number, slurm_verdict
 from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import CTRL_C, VerdictRecord, best_verdict
 from .job_folder import JobFolder
@@ -41,7 +41,7 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         if job.sent_code:
             wait_for_collection(folder, start)
             folder.remove_secrets()  # the next start may be on other nodes
-        refusal = requeue(os.environ["SLURM_JOB_ID"])
+        refusal = requeue(job_number(os.environ))
         _print_line(
             folder, "%s; attempt %d comes when Slurm starts the job again" % (verdict.line, verdict.attempt + 1)
         )

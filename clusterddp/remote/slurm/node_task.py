@@ -23,7 +23,7 @@ from ..shared.run.stop_records import CLEANUP_REASON
 from ..shared.run.unplaced_plan import choose_backend, placed_plan
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, record
-from ..shared.slurm.job_record import PROJECT_CODE, SentCode, SlurmJob, start_name
+from ..shared.slurm.job_record import PROJECT_CODE, SentCode, SlurmJob, job_number, start_name
 from ..shared.slurm.nodelist import expand_nodelist
 from ..shared.supervisor.start_records import StartOrder
 from ..shared.verdict.failures import ended_by_manager
@@ -65,9 +65,7 @@ class Task:
         try:
             self.names = list(expand_nodelist(environment["SLURM_STEP_NODELIST"]))
             self.member = int(environment["SLURM_NODEID"])
-            self.job = environment["SLURM_JOB_ID"]
-            if "SLURM_ARRAY_JOB_ID" in environment:
-                self.job = "%s_%s" % (environment["SLURM_ARRAY_JOB_ID"], environment["SLURM_ARRAY_TASK_ID"])
+            self.job = job_number(environment)
             self.start = start_name(environment)
         except (KeyError, ValueError) as error:
             raise Refused("this is no task of a step of Slurm's: %s" % error, "start it by srun") from None

@@ -41,6 +41,15 @@ def index_of(array: str) -> str:
     return array + "-K"
 
 
+def job_number(environment: Mapping[str, str]) -> str:
+    """The current job's number, of an array with the index behind; raises KeyError outside of a job.
+
+    An array's last task has the array's number as its SLURM_JOB_ID, which commands of Slurm's take for all its tasks.
+    """
+    array = environment.get("SLURM_ARRAY_JOB_ID")
+    return "%s_%s" % (array, environment["SLURM_ARRAY_TASK_ID"]) if array else environment["SLURM_JOB_ID"]
+
+
 def start_name(environment: Mapping[str, str]) -> str:
     """The name of the folder for the current start, from a job's environment; raises KeyError outside of a job."""
     return "start.%s.%s" % (environment["SLURM_JOB_ID"], environment.get("SLURM_RESTART_COUNT") or "0")

@@ -11,7 +11,7 @@ import pytest
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
 from clusterddp.remote.shared.verdict.judge import VerdictRecord
-from clusterddp.remote.slurm.batch_end import should_requeue, verdict_of
+from clusterddp.remote.slurm.batch_end import end, should_requeue, verdict_of
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN, changed
 
@@ -62,6 +62,23 @@ def test_a_lost_node_is_worth_another_attempt_while_one_is_left_and_nobody_wants
     assert not follows(folder, lost._replace(state="succeeded"))
     folder.order_stop("by another command", 1.0)
     assert not follows(folder, lost)
+
+
+@pytest.mark.parametrize(("array", "asked"), [({}, "7"), ({"ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "3"}, "7_3")])
+def test_only_the_job_itself_is_requeued_though_an_array_s_last_task_has_the_array_s_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, array: dict[str, str], asked: str
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\necho disabled >&2\nexit 1\n')
+    scontrol.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for name, value in {"JOB_ID": "7", **array}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    folder = begun(tmp_path)
+    folder.write_notice(START)
+    folder.write_notice_handled(START, 0)
+    end(folder, START, 0)
+    assert (tmp_path / "asked").read_text() == f"requeue {asked}\n"
 
 
 @pytest.mark.parametrize(
