@@ -51,6 +51,18 @@ def test_nodes_of_a_job_that_has_them_whole_have_a_worker_for_each_gpu_of_their_
     nothing_is_left(uneven)
 
 
+def test_each_run_of_an_array_that_has_its_node_whole_has_the_gpus_of_that_node_alone(
+    uneven: Slurm, tmp_path: Path
+) -> None:
+    own = user(uneven, tmp_path, clusterddp_slurm_lines=["--exclusive"])
+    assert own.run("run", "--nnodes", "1", "--name", "each", "--array", "0-1", "tell.py", "/").code == 0
+    waited = own.run("wait", "each")
+    assert waited.code == 0, waited.err
+    said = sorted(line.text for index in "01" for line in own.run("logs", f"each.{index}").workers)
+    assert said == ["GPUs 0 of 1", *["GPUs 0,1,2 of 3"] * 3]
+    nothing_is_left(uneven)
+
+
 def test_a_job_keeps_to_the_gpus_of_its_step_and_another_gets_the_rest(uneven: Slurm, tmp_path: Path) -> None:
     first = user(uneven, tmp_path / "one", clusterddp_gpus=2)
     other = user(uneven, tmp_path / "two", clusterddp_slurm_lines=["--nodelist=gpu02"], clusterddp_gpus=1)

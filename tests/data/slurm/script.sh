@@ -110,7 +110,8 @@ trap '"$python" -I -S "$code" slurm notice "$folder"' USR1
 trap '"$python" -I -S "$code" slurm stop "$folder"' TERM
 
 # A job that has its nodes whole has all their GPUs, however many each has, and a step those that it asks for.
-gpus=$(scontrol show job -d -o "$SLURM_JOB_ID" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\n\n' |
+own=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}  # an array's number alone means all its jobs
+gpus=$(scontrol show job -d -o "${own:-$SLURM_JOB_ID}" | grep -o 'JOB_GRES=[^ ]*' | tr '=,' '\n\n' |
     awk -F: '$1 == "gpu" {n += $NF} END {if (n) print n}')
 
 # One task a node: clusterddp's supervisor, which starts torchrun, keeps what the workers print, and ends all of it.

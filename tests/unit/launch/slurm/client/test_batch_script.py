@@ -91,6 +91,16 @@ def test_a_job_with_whole_nodes_gives_its_step_all_their_gpus_unless_it_says_how
         assert "$gpus" not in text(more)
 
 
+def test_a_job_of_an_array_counts_its_own_gpus_and_not_those_of_the_whole_array(tmp_path: Path) -> None:
+    """The array's last task has the array's own number as its SLURM_JOB_ID."""
+    counted = text().partition("those that it asks for.\n")[2].partition("\n\n")[0]
+    (tmp_path / "scontrol").write_text('#!/bin/sh\n[ "$5" = 7_3 ] && echo "JOB_GRES=gpu:4" || echo "JOB_GRES=gpu:16"\n')
+    (tmp_path / "scontrol").chmod(0o700)
+    for array, gpus in (("SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=3", "4\n"), ("", "16\n")):
+        shell = f"PATH={tmp_path}:$PATH SLURM_JOB_ID=7 {array}\n{counted}\necho $gpus"
+        assert subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout == gpus
+
+
 def test_nodes_may_be_a_range_and_named() -> None:
     said = text(JobRequest(nodes=(2, 4), nodelist=nodelist(["gpu01", "gpu02"]), options={}))
     assert "#SBATCH --nodes=2-4\n#SBATCH --nodelist=gpu01,gpu02\n" in said
