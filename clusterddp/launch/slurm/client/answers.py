@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -115,6 +116,21 @@ def read_scontrol_line(text: str) -> dict[str, str]:
     for (name, _, begin), end in zip(positions, ends, strict=False):
         found.setdefault(name, line[begin:end].strip())
     return found
+
+
+def minutes(text: str) -> int | None:
+    """Return a time limit, as Slurm prints or sbatch takes it, in minutes, rounded up; None if unlimited or unreadable.
+
+    Without days, one number is minutes, two are minutes and seconds; otherwise hours come first: ``1-2``, ``02:30:00``.
+    """
+    match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6}(?::[0-9]{1,6}){0,2})", text)
+    if not match:
+        return None
+    numbers = [int(number) for number in match[2].split(":")]
+    if match[1] is None and len(numbers) < 3:
+        numbers.insert(0, 0)  # hours
+    hours, whole, seconds = (*numbers, 0, 0)[:3]
+    return (int(match[1] or 0) * 24 + hours) * 60 + whole + math.ceil(seconds / 60)
 
 
 def last_error(text: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import UsageError
+from clusterddp.launch.slurm.client.answers import minutes
 from clusterddp.remote.shared.run.host_settings import HostSettings
 from clusterddp.remote.shared.run.plan import NodePlan
 from clusterddp.remote.shared.run.run_record import RunRecord
@@ -284,7 +285,7 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
     ]
     requested = [f"{name}={_quote(value)}" if value else name for name, value in request.options.items()]
     fixed_last = [
-        *_notice(request.options.get("time", "")),
+        *_notice(request),
         "export=NONE",
         "chdir=/",
         "open-mode=append",
@@ -295,10 +296,11 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
     return fixed_first + requested + fixed_last
 
 
-def _notice(time: str) -> list[str]:
+def _notice(request: JobRequest) -> list[str]:
     """Return the option for a signal before the end; none for a job so short that it would come at the start."""
-    short = time.isdigit() and int(time) * 60 <= 2 * NOTICE_TIME
-    return [] if short else [f"signal=B:USR1@{NOTICE_TIME}"]
+    lines = re.findall(r"--time[= ](\S+)", " ".join(request.lines))  # the last one counts for sbatch
+    limit = minutes((request.options.get("time", ""), *lines)[-1])
+    return [] if limit and limit * 60 <= 2 * NOTICE_TIME else [f"signal=B:USR1@{NOTICE_TIME}"]
 
 
 def _format_json(job: Mapping[str, Any]) -> str:

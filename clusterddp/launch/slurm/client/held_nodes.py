@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.launch.slurm.client.answers import last_error
+from clusterddp.launch.slurm.client.answers import last_error, minutes
 from clusterddp.launch.slurm.client.login_host import refusal
-from clusterddp.launch.slurm.client.never_starts import minutes, why_never
+from clusterddp.launch.slurm.client.never_starts import why_never
 from clusterddp.launch.slurm.client.states import QUERY_INTERVAL, meaning
 
 if TYPE_CHECKING:

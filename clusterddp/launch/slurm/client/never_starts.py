@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.launch.slurm.client.answers import read_config, read_scontrol_line, read_table
+from clusterddp.launch.slurm.client.answers import minutes, read_config, read_scontrol_line, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,12 +80,6 @@ def read_tres(text: str) -> dict[str, int]:
         if match:
             amounts[match[1]] = int(match[2]) * _UNITS[match[3]]
     return amounts
-
-
-def minutes(text: str) -> int | None:
-    """Return a time limit of Slurm's (``1-02:30:00``, ``02:30:00``) in minutes; None if unlimited or unreadable."""
-    match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6}):([0-9]{2}):[0-9]{2}", text)
-    return (int(match[1] or 0) * 24 + int(match[2])) * 60 + int(match[3]) if match else None
 
 
 def describe_excess(limit: SharedLimit, row: Mapping[str, str], job: Mapping[str, str]) -> str:

@@ -155,10 +155,13 @@ def test_a_time_limit_is_whole_minutes_and_no_less_than_asked_for() -> None:
 
 
 def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
-    def told(time: str) -> bool:
-        return "--signal=" in text(JobRequest(nodes=(1, 1), options={"time": time} if time else {}))
+    def told(time: str, *lines: str) -> bool:
+        return "--signal=" in text(JobRequest(nodes=(1, 1), options={"time": time} if time else {}, lines=lines))
 
-    assert [told(time) for time in ("", "90", "1:30:00", "5", "4", "1")] == [True, True, True, True, False, False]
+    assert all(told(time) for time in ("", "90", "1:30:00", "5", "4:01", "0-1", "0", "UNLIMITED"))
+    assert not any(told(time) for time in ("4", "1", "4:00", "00:02:00", "0-00:02"))
+    assert not told("90", "--exclusive", "--time=00:02:00")
+    assert told("2", "--time 00:20:00")
 
 
 def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:

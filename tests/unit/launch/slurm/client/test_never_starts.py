@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusterddp.launch.slurm.client.answers import minutes
 from clusterddp.launch.slurm.client.never_starts import (
     SharedLimit,
     describe_excess,
     describe_reason,
     is_hopeless,
-    minutes,
     read_tres,
     shared_limit,
 )
@@ -96,7 +96,17 @@ def test_a_limit_of_several_jobs_is_hopeless_where_one_alone_goes_beyond_it(reas
 def test_without_an_end_nobody_knows_what_a_job_would_use_up() -> None:
     limit = SharedLimit(of_qos=False, field="GrpTRESMins", tres="cpu")
     assert describe_excess(limit, {"GrpTRESMins": "cpu=1"}, {**JOB, "TimeLimit": "UNLIMITED"}) == ""
-    assert (minutes("01:00:59"), minutes("2-03:04:00"), minutes("Partition_Limit")) == (60, 3064, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "limit"),
+    [
+        ("4", 4), ("4:00", 4), ("3:01", 4), ("00:04:00", 4), ("01:00:59", 61), ("1-2", 1560), ("0-00:04", 4),
+        ("2-03:04:00", 3064), ("UNLIMITED", None), ("Partition_Limit", None), ("", None), ("1:2:3:4", None),
+    ],
+)  # fmt: skip
+def test_a_time_limit_is_read_in_each_form_that_sbatch_takes(said: str, limit: int | None) -> None:
+    assert minutes(said) == limit
 
 
 @given(st.text(), st.text())
