@@ -1,7 +1,7 @@
 """The facts of a job's node that its plan needs: asked as the operator asks a host, within what Slurm allots."""
 
 import ipaddress
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..probes.facts import gather_facts
 from ..shared.names.interfaces import UNKNOWN_SPEED, InterfaceAddress, is_virtual
@@ -117,29 +117,38 @@ def usable_addresses(interfaces: Sequence[InterfaceAddress], interface: Optional
 def choose_addresses(nodes: Sequence[NodeFacts], preferred: str = "") -> List[Address]:
     """Each node's address for the job's own traffic: in the fastest network that all of them are in.
 
-    ``preferred`` is an address in a network that is preferred among equals: the one with Slurm's own traffic. Raises
-    Refused if they are in no network together.
+    If they are in none together, as where each has a network of its own and a router connects them, it is the address
+    on the fastest interface whose name all have. ``preferred`` is an address in a network that is preferred among
+    equals: the one with Slurm's own traffic. Raises Refused if there is neither.
     """
     if len(nodes) == 1:
         return [(*nodes[0].addresses, Address("127.0.0.1", "lo", ""))[0]]
-    shared = set.intersection(*({one.network for one in node.addresses} for node in nodes))
-    # With one address on two nodes, as that of a container bridge, a network connects nothing.
-    shared = {network for network in shared if len({one.address for one in _of_network(nodes, network)}) == len(nodes)}
-    if not shared:
+    candidates = _with_common(nodes, lambda one: one.network) or _with_common(nodes, _interface_and_version)
+    if not candidates:
         networks = "; ".join(
             "%s: %s" % (node.host, ", ".join(a.network for a in node.addresses) or "none") for node in nodes
         )
-        raise Refused("no network holds all nodes (%s)" % networks, "set clusterddp_interface")
+        raise Refused(
+            "no network holds all nodes (%s)" % networks, "set clusterddp_interface to one that all nodes have"
+        )
 
-    def preference(network: str) -> Tuple[int, bool, bool, str]:
-        speeds = [one.speed for node in nodes for one in node.addresses if one.network == network]
-        subnet = ipaddress.ip_network(network)
-        return min(speeds), bool(preferred) and ipaddress.ip_address(preferred) in subnet, subnet.version == 4, network
+    def preference(addresses: Sequence[Address]) -> Tuple[int, bool, bool, str]:
+        subnets = [ipaddress.ip_network(one.network) for one in addresses]
+        is_slurms = bool(preferred) and any(ipaddress.ip_address(preferred) in subnet for subnet in subnets)
+        return min(one.speed for one in addresses), is_slurms, subnets[0].version == 4, addresses[0].network
 
-    best = max(shared, key=preference)
-    return _of_network(nodes, best)
+    return max(candidates, key=preference)
 
 
-def _of_network(nodes: Sequence[NodeFacts], network: str) -> List[Address]:
-    """Each node's first address in a network that all are in."""
-    return [next(one for one in node.addresses if one.network == network) for node in nodes]
+def _interface_and_version(one: Address) -> str:
+    return "%s, IPv%d" % (one.interface, ipaddress.ip_address(one.address).version)
+
+
+def _with_common(nodes: Sequence[NodeFacts], tag: Callable[[Address], str]) -> List[List[Address]]:
+    """For each tag that an address of every node has: each node's first address with it.
+
+    With one address on two nodes, as that of a container bridge, a network connects nothing, and is left out.
+    """
+    shared = set.intersection(*({tag(one) for one in node.addresses} for node in nodes))
+    found = [[next(one for one in node.addresses if tag(one) == common) for node in nodes] for common in sorted(shared)]
+    return [addresses for addresses in found if len({one.address for one in addresses}) == len(nodes)]

@@ -68,6 +68,31 @@ def test_among_equals_it_is_the_one_that_slurm_itself_uses() -> None:
     assert [one.interface for one in choose_addresses(nodes, "10.9.0.7")] == ["eth1", "eth1"]
 
 
+@pytest.mark.parametrize("named", [None, "ens4"])
+@pytest.mark.parametrize("addresses", [("10.128.0.2/32", "10.128.0.3/32"), ("10.1.1.2/24", "10.1.2.2/24")])
+def test_where_no_network_holds_all_nodes_it_is_the_interface_that_all_have(
+    addresses: tuple[str, str], named: str | None
+) -> None:
+    """Of Google Cloud's nodes each has a network of its own; elsewhere each rack has."""
+
+    def routed(host: str, address: str) -> NodeFacts:
+        plain, _, prefix = address.partition("/")
+        card = InterfaceAddress("ens4", 1460, True, 32_000, plain, 4, int(prefix))
+        own = InterfaceAddress("ens5", 1460, True, 64_000, "192.168.0.1", 4, 24)  # a wire to a machine beside it
+        return node(host, *usable_addresses([own, card], named))
+
+    chosen = choose_addresses([routed(host, address) for host, address in zip("ab", addresses, strict=True)])
+    assert [(one.interface, one.address) for one in chosen] == [("ens4", one.partition("/")[0]) for one in addresses]
+
+
+def test_one_interface_s_addresses_of_both_versions_are_not_mixed() -> None:
+    six, four = Address("fd00::1", "eth0", "fd00::1/128", 10), Address("10.0.0.2", "eth0", "10.0.0.2/32", 10)
+    nodes = [node("a", six, Address("10.0.0.1", "eth0", "10.0.0.1/32", 10)), node("b", four)]
+    assert [one.address for one in choose_addresses(nodes)] == ["10.0.0.1", "10.0.0.2"]
+    with pytest.raises(Refused, match="no network holds all nodes"):
+        choose_addresses([node("a", six), node("b", four)])
+
+
 def test_nodes_without_a_common_network_are_named() -> None:
     with pytest.raises(Refused, match=r"no network holds all nodes \(a: 10.0.0.0/24; b: 10.1.0.0/24\)"):
         choose_addresses([node("a", ethernet(1)), node("b", infiniband(1))])
