@@ -10,7 +10,7 @@ from clusterddp.launch.slurm.client.never_starts import describe_reason
 from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.remote.shared.slurm.job_record import BY_SCRIPT, NOT_OURS, NOT_SHARED, NOT_UNPACKED, slurm_verdict
+from clusterddp.remote.shared.slurm.job_record import BY_SCRIPT, NOT_OURS, NOT_SHARED, NOT_WRITTEN, slurm_verdict
 from clusterddp.remote.shared.verdict.failures import ended_by_manager
 from clusterddp.remote.shared.verdict.judge import CTRL_C, VerdictRecord
 from clusterddp.runs.view.managed_job import JobReport, JobStatus
@@ -105,6 +105,7 @@ def by_exit_status(
 ) -> VerdictRecord:
     """Return the verdict on a run whose nodes report nothing: ``by_state``, made precise by the exit status."""
     nodes = ", ".join(job.nodes) or "its nodes"
+    first = job.nodes[0] if job.nodes else "the job's first node"
     if status == f"{NOT_OURS}:0":
         line = f"{nodes}: another user owns the state folder there, or could put their own in its place"
         return by_state._replace(line=f"{line}: set clusterddp_state to a folder of your own")
@@ -114,12 +115,14 @@ def by_exit_status(
                 f"its job ended with 0, and nothing that {nodes} wrote is seen on {login}; set clusterddp_slurm_shared"
             )
             return by_state._replace(state=RunState.SUCCEEDED, exit_code=0, line=f"{line}: false")
+        if status == f"{NOT_WRITTEN}:0":
+            line = f"{first} cannot write in the state folder: make room there, or make it writable"
+            return by_state._replace(line=line)
         if status not in {NO_OUTPUT, f"{NOT_SHARED}:0"}:
             return by_state
-        first = job.nodes[0] if job.nodes else "the job's first node"
         line = f"{first} and {login} share no folder: clusterddp_state has to be in one that all nodes see"
         return by_state._replace(line=f"{line}, or clusterddp_slurm_shared false")
-    if status == f"{NOT_UNPACKED}:0":
+    if status == f"{NOT_WRITTEN}:0":
         line = f"{nodes}: the run's code cannot be kept there: clusterddp_state has to be a folder of each node"
         return by_state._replace(line=line)
     match = re.fullmatch(r"([0-9]{1,3}):0", status)

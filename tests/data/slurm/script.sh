@@ -58,7 +58,7 @@ own "$state"
 
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
-mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
+mkdir -p "$folder/start.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}" || exit 94
 rm -f "$folder/end.json"
 cat >"$folder/job.json.new" <<'END OF JOB'
 {
@@ -99,7 +99,8 @@ cat >"$folder/job.json.new" <<'END OF JOB'
  "state": "/home/u/.clusterddp"
 }
 END OF JOB
-mv "$folder/job.json.new" "$folder/job.json"  # the login host reads it meanwhile
+# The login host reads it meanwhile, and keeps the one that is there if the disk is full.
+[ $? = 0 ] && mv "$folder/job.json.new" "$folder/job.json" || exit 94
 
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV

@@ -95,7 +95,8 @@ cat >"$folder/job.json.new" <<'END OF JOB'
  "state": "/home/u/.clusterddp"
 }
 END OF JOB
-mv "$folder/job.json.new" "$folder/job.json"  # the login host reads it meanwhile
+# The login host reads it meanwhile, and keeps the one that is there if the disk is full.
+[ $? = 0 ] && mv "$folder/job.json.new" "$folder/job.json" || exit 94
 
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV

@@ -23,7 +23,7 @@ from clusterddp.remote.shared.slurm.job_record import (
     COMMENT,
     NOT_OURS,
     NOT_SHARED,
-    NOT_UNPACKED,
+    NOT_WRITTEN,
     OUR_CODE,
     SUBMITTED,
     SlurmJob,
@@ -134,7 +134,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
         unpack=_UNPACK.format(step=_step_options(plan, request)) if job.sent_code else "",
         by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.sent_code else "",
         judge=_CHECK_STATE,
-        refused=f" || exit {NOT_UNPACKED}" if job.sent_code else "",
+        unwritten=NOT_WRITTEN,
         role="task" if job.sent_code else "node",
         take=_json_filter(plan.run, request),
         code=f'"$folder"/{OUR_CODE}' if job.sent_code else shlex.quote(code),
@@ -178,12 +178,13 @@ python={python}  # what runs it there, 3.8 or newer
 {shared}{judge}
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
-mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}"{refused}
+mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}" || exit {unwritten}
 rm -f "$folder/end.json"
 {take} >"$folder/job.json.new" <<'{end}'
 {job}
 {end}
-mv "$folder/job.json.new" "$folder/job.json"  # the login host reads it meanwhile
+# The login host reads it meanwhile, and keeps the one that is there if the disk is full.
+[ $? = 0 ] && mv "$folder/job.json.new" "$folder/job.json" || exit {unwritten}
 
 # `--export=NONE` above keeps the environment of whoever submits out of the job; a step is to get the job's own.
 unset SLURM_EXPORT_ENV
@@ -251,7 +252,7 @@ _UNPACK = f"""\
 exec >>"$folder.out" 2>&1
 sed '1,/^{PACKED_MARK}$/d' "$0" | base64 -d | srun --kill-on-bad-exit=1 {{step}}--mpi=none \\
     bash -c "$(declare -f safe own)"'; own "$2"; mkdir -p "$1" && tar -C "$1" -xzmf -' bash "$folder" "$state" \\
-    || exit $(($? == {NOT_OURS} ? {NOT_OURS} : {NOT_UNPACKED}))
+    || exit $(($? == {NOT_OURS} ? {NOT_OURS} : {NOT_WRITTEN}))
 
 """
 _ALL_GPUS = """\

@@ -27,7 +27,7 @@ SUBMITTED = "submitted"  # the script's first word where we submit it; by hand i
 NOT_OURS = 92  # the script's exit code where another user owns or could replace the state folder on a node
 NOT_SHARED = 93  # the script's exit code where its run's folder is not on the job's first node
 OUR_CODE, PROJECT_CODE = "clusterddp.pyz", "code"  # file names in the run's folder, where nodes share no folder
-NOT_UNPACKED = 94  # the script's exit code where nodes without a shared folder could not unpack it
+NOT_WRITTEN = 94  # the script's exit code where what the run needs could not be written into its folder on a node
 START = re.compile(r"start\.([0-9]{1,10})\.([0-9]{1,10})")  # a job's number, and how often it was requeued before
 
 

@@ -20,7 +20,14 @@ from clusterddp.launch.slurm.client.batch_script import (
 from clusterddp.launch.slurm.shared_folder import holding_job_options
 from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.remote.shared.schema.record import parse_record
-from clusterddp.remote.shared.slurm.job_record import SentCode, SlurmJob, in_array, index_of, read_slurm_job
+from clusterddp.remote.shared.slurm.job_record import (
+    NOT_WRITTEN,
+    SentCode,
+    SlurmJob,
+    in_array,
+    index_of,
+    read_slurm_job,
+)
 from clusterddp.remote.shared.workdir.sync_records import SyncRequest
 from tests.unit.plan_made import PLAN, changed
 
@@ -73,6 +80,17 @@ def test_what_the_login_host_reads_meanwhile_is_never_half_written() -> None:
     """A job that starts writes its JSON anew; a reader that met half of it took the run for one that is not there."""
     assert '>"$folder/job.json"' not in text()
     assert 'mv "$folder/job.json.new" "$folder/job.json"' in text()
+
+
+@pytest.mark.parametrize("unable", ["ulimit -f 0", "mkdir() { false; }"])
+def test_a_job_that_starts_on_a_full_disk_ends_and_keeps_its_json(tmp_path: Path, unable: str) -> None:
+    """An empty file could still be written, and took the place of the good one: the run was gone."""
+    (tmp_path / "job.json").write_text("submitted")
+    begins = text().partition("a start of its own.\n")[2].partition("# `--export=NONE`")[0]
+    shell = f"trap '' XFSZ\n{unable}\nfolder={tmp_path}\n{begins}\necho goes on"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (NOT_WRITTEN, "")
+    assert (tmp_path / "job.json").read_text() == "submitted"
 
 
 def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:

@@ -24,6 +24,7 @@ ALONE = "its lines are on gpu01, gpu02 alone, for nobody followed its end"
         (False, "92:0", "failed", 125, "gpu01, gpu02: another user owns the state folder there, or could put"),
         (True, "92:0", "failed", 125, "gpu01, gpu02: another user owns the state folder there, or could put"),
         (False, "0:0", "succeeded", 0, "its job ended with 0, and nothing that gpu01, gpu02 wrote is seen on login"),
+        (False, "94:0", "failed", 125, "gpu01 cannot write in the state folder: make room there"),
         (True, "94:0", "failed", 125, "gpu01, gpu02: the run's code cannot be kept there: clusterddp_state has to be"),
         (True, "7:0", "failed", 7, f"its job ended with 7; {ALONE}"),
         (True, "0:0", "succeeded", 0, f"its job ended with 0; {ALONE}"),
