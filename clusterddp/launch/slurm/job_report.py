@@ -53,7 +53,7 @@ def job_report(
         state=end.state if end else means.state,
         ended=over,
         attempt=attempt,
-        reason=describe_reason(job.reason) if job else "",
+        reason=describe_reason(job) if job else "",
         start=job.start if job and waits else "",
         ends_with_run=not run.inside,
     )

@@ -212,7 +212,7 @@ class Slurm:
 
     def begun(self, cluster: Site, run: R, progress: Callable[[str], None]) -> R:
         """Wait until the job has started on all its nodes; meanwhile show why it waits."""
-        shown_reason, secrets_brought = "", False
+        shown, secrets_brought = set[tuple[str, bool]](), False
         next_check = time.monotonic() + SILENCE_TIMEOUT
         while True:
             try:
@@ -230,8 +230,10 @@ class Slurm:
                     next_check = time.monotonic() + CHECK_INTERVAL
                     self._refuse_unshared(cluster, run)
                 reason = view.job.waiting_for if view.job else ""
-                if reason and reason != shown_reason:
-                    shown_reason = reason
+                # Once each: with several partitions the reason changes every second, and so may the expected start.
+                noted = (view.job.reason, bool(view.job.start)) if view.job else ("", False)
+                if reason and noted not in shown:
+                    shown.add(noted)
                     cluster.notify(f"run {run.id}: {reason}")
                 progress(reason or "the job's nodes are starting")
             except ClusterddpError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # The reason is last because it is the only field that may contain any character.
-QUEUE_FORMAT = "%i|%T|%S|%N|%u|%r"
+QUEUE_FORMAT = "%i|%T|%S|%N|%u|%P|%r"
 ACCOUNTING_FORMAT = "JobID,State,ExitCode,NodeList,User"
 _STATE = re.compile(r"[A-Z][A-Z_]*")
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:.*-]*)=")
@@ -32,6 +32,7 @@ class QueuedJob:
     start: str = ""  # when it began, or is expected to, as Slurm writes it; empty if Slurm does not know
     nodes: tuple[str, ...] = field(default=())  # the nodes that it has
     user: str = ""
+    partition: str = ""  # its name, or a list while the job waits for any of several
     by: str = ""  # the uid of the user who cancelled it, if Slurm reports it
 
 
@@ -39,14 +40,11 @@ def read_queue(text: str) -> list[QueuedJob]:
     """Return the jobs in the output of ``squeue --noheader --format QUEUE_FORMAT``."""
     jobs = []
     for line in text.splitlines():
-        parts = line.strip().split("|", 5)
-        if len(parts) == 6 and JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(parts[1]):
-            job, state, start, nodes, user, reason = parts
-            jobs.append(
-                QueuedJob(
-                    job=job, state=state, reason=_plain(reason), start=_plain(start), nodes=_nodes_of(nodes), user=user
-                )
-            )
+        parts = line.strip().split("|", 6)
+        if len(parts) == 7 and JOB_ID.fullmatch(parts[0]) and _STATE.fullmatch(parts[1]):
+            job, state, start, nodes, user, partition, reason = parts
+            waits = {"reason": _plain(reason), "start": _plain(start), "partition": _plain(partition)}
+            jobs.append(QueuedJob(job=job, state=state, nodes=_nodes_of(nodes), user=user, **waits))
     return jobs
 
 

@@ -25,6 +25,10 @@ HOPELESS_REASONS = frozenset((
 ))  # fmt: skip
 _JOB_LIMIT = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
 _NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # Slurm 24.11, about a group or QOS
+# Of a job that any of several partitions may take, Slurm's reason is that of the one it tried last.
+_OF_ONE_PARTITION = re.compile(
+    r"Partition|AccountNotAllowed|QOS|BadConstraints|MaxMemPerLimit|.*" + _NOT_PERMITTED.pattern
+)
 _GROUP_LIMIT = re.compile(r"(Assoc|QOS)Grp(\w+?)(RunMinutes|Minutes)?(?:Limit)?")
 _USER_LIMIT = re.compile(r"(?:QOS)?Max(\w+?)(RunMins)?Per(User|Account)(?:Limit)?")
 _TRES = {"cpu": "cpu", "node": "node", "mem": "mem", "memory": "mem", "gres": "gres/", "billing": "billing"}
@@ -41,14 +45,20 @@ class SharedLimit:
     tres: str = ""  # the prefix of the names of the counted resources; empty if jobs are counted
 
 
-def is_hopeless(reason: str) -> bool:
-    """Whether a job that waits for this reason never starts, whatever other jobs do."""
+def is_hopeless(reason: str, partition: str = "") -> bool:
+    """Whether a job that waits for this reason never starts, whatever other jobs do.
+
+    ``partition``: its name, or a list: what one of several partitions refuses, another may take.
+    """
+    if "," in partition and _OF_ONE_PARTITION.match(reason):
+        return False
     return reason in HOPELESS_REASONS or bool(_JOB_LIMIT.fullmatch(reason) or _NOT_PERMITTED.search(reason))
 
 
-def describe_reason(reason: str) -> str:
-    """Return the reason as shown in messages, with a warning if the job would never start."""
-    return f"{reason}: it never starts as it was submitted" if is_hopeless(reason) else reason
+def describe_reason(job: QueuedJob) -> str:
+    """Return why a job waits, as shown in messages, with a warning if it would never start."""
+    hopeless = is_hopeless(job.reason, job.partition)
+    return f"{job.reason}: it never starts as it was submitted" if hopeless else job.reason
 
 
 def shared_limit(reason: str) -> SharedLimit | None:
@@ -101,7 +111,7 @@ def _number(value: int, name: str) -> str:
 
 def why_never(login: LoginHost, job: QueuedJob) -> str:
     """Return why a waiting job would never start as submitted; empty if it may. Raises HostError."""
-    if is_hopeless(job.reason):
+    if is_hopeless(job.reason, job.partition):
         return job.reason
     limit = shared_limit(job.reason)
     if limit is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,12 +13,16 @@ from clusterddp.launch.slurm import over_slurm
 from clusterddp.launch.slurm.allocation import current_allocation
 from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.remote.shared.run.run_state import RunState
+from clusterddp.runs.view.managed_job import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 AWAY = UnreachableError("login1", "Slurm does not answer: Unable to contact slurm controller (connect failure)")
 
 
-def view(state: str, attempt: int = 1, *, complete: bool = False) -> SimpleNamespace:
-    job = SimpleNamespace(state=state, waiting_for="", number="4711")
+def view(state: str, attempt: int = 1, *, complete: bool = False, reason: str = "", start: str = "") -> SimpleNamespace:
+    job = JobStatus(number="4711", manager_state="", state=state, ended=False, reason=reason, start=start)
     current = {"gpu01": ""} if complete else {}
     record = SimpleNamespace(hosts=("gpu01",))
     return SimpleNamespace(
@@ -44,16 +48,32 @@ class Queued:
         return int(shown.attempt)
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, run: Any, login: object = None) -> object:
+def begun(
+    monkeypatch: pytest.MonkeyPatch, run: Any, login: object = None, notify: Callable[[str], None] = lambda _: None
+) -> object:
     monkeypatch.setattr(over_slurm, "QUERY_INTERVAL", 0.0)
     monkeypatch.setattr(over_slurm, "_login", lambda _: login)
-    site: Any = SimpleNamespace(notify=lambda _: None)
+    site: Any = SimpleNamespace(notify=notify)
     return over_slurm.LAUNCHER.begun(site, run, lambda _: None)
 
 
 def test_who_waits_in_the_queue_asks_on_while_slurm_or_the_login_host_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     queued = view(RunState.QUEUED)
     assert begun(monkeypatch, Queued(queued, AWAY, AWAY, queued, view(RunState.RUNNING, complete=True))) == 1
+
+
+def test_each_reason_why_a_job_waits_is_told_once_though_slurm_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several partitions the reason is now that of one, now that of another."""
+    told: list[str] = []
+    waits = [view(RunState.QUEUED, reason=why) for why in ("Resources", "PartitionTimeLimit")]
+    expected = [view(RunState.QUEUED, reason="Resources", start=f"2026-11-28T12:15:0{second}") for second in (1, 2)]
+    looks = [*waits, *waits, *expected, *waits, view(RunState.RUNNING, complete=True)]
+    assert begun(monkeypatch, Queued(*looks), notify=told.append) == 1
+    assert told == [
+        "run abcdefghij: job 4711 is queued (Resources)",
+        "run abcdefghij: job 4711 is queued (PartitionTimeLimit)",
+        "run abcdefghij: job 4711 is queued (Resources, expected to start 2026-11-28 12:15:01)",
+    ]
 
 
 class Silent:

@@ -22,9 +22,9 @@ from clusterddp.launch.slurm.client.states import STATES, meaning
 
 # Printed by Slurm 22.05.8.
 QUEUE = """\
-17|PENDING|2026-11-22T08:55:10||trainer|Resources
-18_3|RUNNING|2026-11-22T08:50:00|gpu[01-02,07]|trainer|None
-5|PENDING|N/A||trainer|PartitionTimeLimit
+17|PENDING|2026-11-22T08:55:10||trainer|main|Resources
+18_3|RUNNING|2026-11-22T08:50:00|gpu[01-02,07]|trainer|main|None
+5|PENDING|N/A||trainer|main,small|PartitionTimeLimit
 """
 SHOWN = (
     "JobId=1 JobName=bash UserId=trainer(20001) GroupId=trainer(20001) MCS_label=N/A Priority=4294901759 Nice=0"
@@ -38,12 +38,13 @@ ACCOUNTING = (
 
 
 def test_a_queue_is_read_line_by_line_and_what_is_no_line_of_it_is_left_out() -> None:
+    nodes, start = ("gpu01", "gpu02", "gpu07"), "2026-11-22T08:50:00"
     assert read_queue(f"slurm_load_jobs: hm\n{QUEUE}x|y\n") == [
-        QueuedJob(job="17", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="trainer"),
         QueuedJob(
-            job="18_3", state="RUNNING", start="2026-11-22T08:50:00", nodes=("gpu01", "gpu02", "gpu07"), user="trainer"
+            job="17", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="trainer", partition="main"
         ),
-        QueuedJob(job="5", state="PENDING", reason="PartitionTimeLimit", user="trainer"),
+        QueuedJob(job="18_3", state="RUNNING", start=start, nodes=nodes, user="trainer", partition="main"),
+        QueuedJob(job="5", state="PENDING", reason="PartitionTimeLimit", user="trainer", partition="main,small"),
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusterddp.launch.slurm.client.answers import minutes
+from clusterddp.launch.slurm.client.answers import QueuedJob, minutes
 from clusterddp.launch.slurm.client.never_starts import (
     SharedLimit,
     describe_excess,
@@ -20,6 +20,10 @@ from clusterddp.launch.slurm.client.states import STATES
 JOB = {"TRES": "cpu=16,mem=8000M,node=2,billing=16,gres/gpu=8,gres/gpu:a100=8", "TimeLimit": "1-00:10:00"}
 
 
+def waiting(reason: str, partition: str = "main") -> QueuedJob:
+    return QueuedJob(job="7", state="PENDING", reason=reason, partition=partition)
+
+
 @pytest.mark.parametrize(
     "reason",
     [
@@ -31,7 +35,7 @@ JOB = {"TRES": "cpu=16,mem=8000M,node=2,billing=16,gres/gpu=8,gres/gpu:a100=8", 
 )  # fmt: skip
 def test_what_one_job_may_not_ask_for_is_hopeless(reason: str) -> None:
     assert is_hopeless(reason)
-    assert describe_reason(reason) == f"{reason}: it never starts as it was submitted"
+    assert describe_reason(waiting(reason)) == f"{reason}: it never starts as it was submitted"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,24 @@ def test_what_one_job_may_not_ask_for_is_hopeless(reason: str) -> None:
 )  # fmt: skip
 def test_what_waits_for_others_is_not_hopeless(reason: str) -> None:
     assert not is_hopeless(reason)
-    assert describe_reason(reason) == reason
+    assert describe_reason(waiting(reason)) == reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless"),
+    [
+        ("PartitionNodeLimit", False), ("PartitionTimeLimit", False), ("PartitionConfig", False),
+        ("AccountNotAllowed", False), ("QOSNotAllowed", False), ("QOSMaxNodePerJobLimit", False),
+        ("BadConstraints", False), ("MaxMemPerLimit", False),
+        ("uid 20001 not in group permitted to use this partition (closed). groups allowed: root", False),
+        ("AssocMaxNodePerJobLimit", True), ("InvalidAccount", True), ("ReservationInvalid", True),
+    ],
+)  # fmt: skip
+def test_what_one_of_several_partitions_refuses_another_may_take(reason: str, *, hopeless: bool) -> None:
+    """Slurm's reason is that of the partition that it tried last."""
+    assert is_hopeless(reason, "small,main") is hopeless
+    assert is_hopeless(reason, "small")
+    assert (describe_reason(waiting(reason, "small,main")) != reason) is hopeless
 
 
 @pytest.mark.parametrize(
@@ -114,6 +135,6 @@ def test_whatever_slurm_tells_is_read_without_an_error(one: str, other: str) -> 
     read_tres(one)
     minutes(one)
     shared_limit(one)
-    is_hopeless(one)
+    is_hopeless(one, other)
     for limit in (SharedLimit(of_qos=True, field="F", tres="node"), SharedLimit(of_qos=True, field="FMins", tres="")):
         describe_excess(limit, {limit.field: one}, {"TRES": other, "TimeLimit": one})

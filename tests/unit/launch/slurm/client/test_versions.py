@@ -52,7 +52,7 @@ def test_a_queue_is_read_alike(answers: Answers) -> None:
     jobs = {job.job: job for job in read_queue(answers["squeue"])}
     assert len(jobs) == answers["squeue"].count("|alice|")
     assert jobs["101"] == QueuedJob(
-        job="101", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="alice"
+        job="101", state="PENDING", reason="Resources", start="2026-11-22T08:55:10", user="alice", partition="a100"
     )
     assert jobs["102_3"].nodes == ("gpu01", "gpu02", "gpu07")
     assert jobs["104"].reason == "ReqNodeNotAvail, UnavailableNodes:gpu[04-05]"
@@ -112,10 +112,10 @@ def test_what_is_up_is_read_alike(answers: Answers) -> None:
 
 # Printed by Slurm 24.11.5 in the lab (tests/lab/other_slurm.sh).
 QUEUE_2411 = """\
-6|PENDING|2026-11-22T14:54:59||trainer|{}
-5_3|PENDING|2026-11-22T16:53:00||trainer|Priority
-2|RUNNING|2026-11-22T14:52:55|gpu[01-02]|trainer|None
-1|FAILED|2026-11-22T14:52:55|gpu01|trainer|NonZeroExitCode
+6|PENDING|2026-11-22T14:54:59||trainer|main|{}
+5_3|PENDING|2026-11-22T16:53:00||trainer|main|Priority
+2|RUNNING|2026-11-22T14:52:55|gpu[01-02]|trainer|main|None
+1|FAILED|2026-11-22T14:52:55|gpu01|trainer|main|NonZeroExitCode
 """.format("uid 20001 not in group permitted to use this partition (closed). groups allowed: root")
 BOOKS_2411 = """\
 2|CANCELLED by 20001|0:0|gpu[01-02]|trainer
