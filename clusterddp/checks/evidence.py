@@ -92,8 +92,8 @@ class SlurmEvidence:
 
     error: str = ""  # why nothing could be learned
     config: Mapping[str, str] = field(default_factory=dict)  # ``scontrol show config``
-    # the partition asked for, or the default one; empty if it does not exist
-    partition: Mapping[str, str] = field(default_factory=dict)
+    # the partitions asked for, of which any may take a job, or the default one; those that do not exist are left out
+    partitions: tuple[Mapping[str, str], ...] = ()
     nodes: tuple[Mapping[str, str], ...] = ()
     # the user's accounts; None where Slurm keeps none, or does not show them
     associations: tuple[Mapping[str, str], ...] | None = None

@@ -67,6 +67,24 @@ def test_what_no_job_would_get_is_told_and_no_job_is_left(user: User, slurm: Slu
 
 
 @thorough
+def test_of_several_partitions_one_that_takes_the_job_is_enough_for_doctor_and_run(
+    user: User, own_slurm: Slurm
+) -> None:
+    small = ["scontrol", "create", "PartitionName=small", "Nodes=ALL", "MaxNodes=1", "State=UP"]
+    own_slurm.controller.run(small, user="root")
+    variables = {"clusterddp_python": training_python(), "clusterddp_slurm_partition": "small,main"}
+    own_slurm.write_inventory(variables, user.folder / "inventory.yaml")
+    told = found(user, "--nnodes", "2", "--only", "slurm-partition,slurm-nodes,slurm-job")
+    assert {name: verdict for name, (verdict, _, _) in told.items()} == dict.fromkeys(told, "pass")
+    user.write("nothing.py", "")
+    for _ in range(3):  # Slurm's first reason is now that of the one, now that of the other
+        done = user.run("run", "--nnodes", "2", "nothing.py")
+        assert done.code == 0, done.err
+        assert "never starts" not in done.err
+    nothing_is_left(own_slurm)
+
+
+@thorough
 def test_a_drained_node_is_told_with_its_reason_and_a_dead_controller_by_name(user: User, own_slurm: Slurm) -> None:
     own_slurm.write_inventory({"clusterddp_python": training_python()}, user.folder / "inventory.yaml")
     drain = ["scontrol", "update", "NodeName=gpu02", "State=DRAIN", "Reason=bad DIMM"]

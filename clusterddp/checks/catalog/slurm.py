@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from clusterddp.checks.evidence import SlurmEvidence
@@ -69,22 +70,28 @@ def _controller(report: SlurmEvidence) -> Iterable[Problem]:
 
 
 def _partition(report: SlurmEvidence) -> Iterable[Problem]:
-    """The partition is not there or not up, or takes no job of this size or account."""
-    name, wanted = report.asked.get("partition", ""), _number(report.asked.get("nodes"))
-    if not report.partition:
+    """The partition is not there or not up, or takes no job of this size or account; of several, none takes one."""
+    asked = report.asked.get("partition", "")
+    found = {partition.get("PartitionName", asked): partition for partition in report.partitions}
+    missing = [name for name in asked.split(",") if name not in found] if asked or not found else []
+    for name in missing:
         yield Problem("fail", f"no partition {name} is there for the user" if name else "there is no default partition")
-        return
-    name = report.partition.get("PartitionName", name)
-    if report.partition.get("State") != "UP":
-        yield Problem(
-            "fail", f"partition {name} is {report.partition.get('State')}", "choose another: `sinfo` lists them"
-        )
-    limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(report.partition.get(one))) is not None]
+    refused = [list(_refusals(name, partition, report.asked)) for name, partition in found.items()]
+    if all(refused):
+        yield from chain.from_iterable(refused)
+
+
+def _refusals(name: str, partition: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[Problem]:
+    """Why a partition takes no such job."""
+    if partition.get("State") != "UP":
+        yield Problem("fail", f"partition {name} is {partition.get('State')}", "choose another: `sinfo` lists them")
+    wanted = _number(asked.get("nodes"))
+    limits = [most for one in ("MaxNodes", "TotalNodes") if (most := _number(partition.get(one))) is not None]
     if wanted and limits and wanted > min(limits):
         allowed = counted(min(limits), "node")
         yield Problem("fail", f"partition {name} gives a job {allowed} at most, and {wanted} are asked for")
-    accounts = report.partition.get("AllowAccounts", "ALL")
-    account = report.asked.get("account", "")
+    accounts = partition.get("AllowAccounts", "ALL")
+    account = asked.get("account", "")
     if account and accounts != "ALL" and account not in accounts.split(","):
         yield Problem("fail", f"partition {name} takes no job of account {account}", f"its accounts: {accounts}")
 

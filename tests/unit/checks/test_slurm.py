@@ -20,7 +20,7 @@ NODES = ({"NodeName": "gpu01", "State": "IDLE", "Gres": "gpu:a100:4(S:0-1)"}, {"
 PARTITION = {"PartitionName": "main", "State": "UP", "MaxNodes": "UNLIMITED", "TotalNodes": "2", "AllowAccounts": "ALL"}
 WELL = SlurmEvidence(
     config={"GresTypes": "gpu", "TaskPlugin": "task/affinity,task/cgroup", "ConstrainDevices": "yes", "TmpFS": "/tmp"},
-    partition=PARTITION,
+    partitions=(PARTITION,),
     nodes=NODES,
     associations=({"Account": "vision", "Partition": "", "QOS": "normal,long", "MaxTRES": "cpu=9,node=4"},),
     asked={"nodes": "2"},
@@ -72,18 +72,31 @@ def test_a_controller_that_does_not_answer_is_told_with_munge_and_clocks_by_name
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"partition": {}, "asked": {"partition": "nope"}}, "no partition nope is there for the user"),
-        ({"partition": {}}, "there is no default partition"),
-        ({"partition": {**PARTITION, "State": "DOWN"}}, "partition main is DOWN"),
+        ({"partitions": (), "asked": {"partition": "nope"}}, "no partition nope is there for the user"),
+        ({"partitions": ()}, "there is no default partition"),
+        ({"partitions": ({**PARTITION, "State": "DOWN"},)}, "partition main is DOWN"),
         ({"asked": {"nodes": "5"}}, "partition main gives a job 2 nodes at most, and 5 are asked for"),
         (
-            {"partition": {**PARTITION, "AllowAccounts": "nlp"}, "asked": {"account": "vision"}},
+            {"partitions": ({**PARTITION, "AllowAccounts": "nlp"},), "asked": {"account": "vision"}},
             "partition main takes no job of account vision",
         ),
     ],
 )
 def test_a_partition_in_which_a_job_would_wait_for_ever_is_told(changes: dict[str, Any], told: str) -> None:
     assert said("slurm-partition", **changes) == [("fail", told)]
+
+
+def test_of_several_partitions_one_that_takes_the_job_is_enough() -> None:
+    small, nlp = {**PARTITION, "PartitionName": "small", "MaxNodes": "1"}, {**PARTITION, "AllowAccounts": "nlp"}
+    two, asked = (small, PARTITION), {"partition": "small,main", "nodes": "2", "account": "vision"}
+    assert said("slurm-partition", partitions=two, asked=asked)[0][0] == "pass"
+    assert said("slurm-partition", partitions=(small, nlp), asked=asked) == [
+        ("fail", "partition small gives a job 1 node at most, and 2 are asked for"),
+        ("fail", "partition main takes no job of account vision"),
+    ]
+    assert said("slurm-partition", partitions=two, asked={**asked, "partition": "small,nope,main"}) == [
+        ("fail", "no partition nope is there for the user")
+    ]
 
 
 def test_nodes_that_are_out_are_told_with_their_reason_and_fail_where_too_few_are_left() -> None:
@@ -200,7 +213,7 @@ FIELDS = st.dictionaries(st.sampled_from(KEYS), st.text(max_size=30), max_size=6
 def test_no_check_raises_whatever_slurm_tells(fields: dict[str, str], text: str) -> None:
     seen = SlurmEvidence(
         config={"TmpFS": text, "PrologFlags": text, "Prolog": text, "TaskPlugin": text, "GresTypes": text},
-        partition=fields,
+        partitions=(fields,),
         nodes=({**fields, "NodeName": "gpu01"}, fields),
         associations=(fields,),
         asked={"nodes": text, "account": text, "qos": text},

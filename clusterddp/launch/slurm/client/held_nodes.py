@@ -112,7 +112,13 @@ def _waiting_message(job: QueuedJob) -> str:
 
 
 def job_minutes(survey: SlurmEvidence, limit: int) -> int:
-    """Return the minutes to ask for: ``limit``, or fewer if the partition or an account of the user allows fewer."""
-    limits = [survey.partition.get("MaxTime", ""), *(row.get("MaxWall", "") for row in survey.associations or ())]
-    allowed = [most for text in limits if (most := minutes(text)) is not None]
-    return max(1, min([limit, *allowed]))
+    """Return the minutes to ask for: ``limit``, or fewer if all partitions or an account of the user allow fewer."""
+    longest = max((_minutes_or(limit, row.get("MaxTime", "")) for row in survey.partitions), default=limit)
+    walls = [_minutes_or(limit, row.get("MaxWall", "")) for row in survey.associations or ()]
+    return max(1, min([limit, longest, *walls]))
+
+
+def _minutes_or(limit: int, text: str) -> int:
+    """Return Slurm's time limit in minutes; ``limit`` if there is none."""
+    allowed = minutes(text)
+    return limit if allowed is None else allowed

@@ -16,7 +16,7 @@ _ACCOUNT = ("Account", "Partition", "QOS", "MaxTRES", "GrpTRES", "MaxJobs", "Grp
 
 
 def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmEvidence:
-    """Ask Slurm for its configuration, partition, nodes and the user's associations.
+    """Ask Slurm for its configuration, partitions, nodes and the user's associations.
 
     ``asked`` is what a job would ask for (``SlurmEvidence``). Raises ``HelperError`` if that host has no Slurm, or a
     command does not end in time.
@@ -26,23 +26,22 @@ def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmEvidence:
         munge = [line for line in err.splitlines() if "Munge" in line or "munge.socket" in line]
         return SlurmEvidence(error=last_error(munge[-1] if munge else err or out), asked=asked)
     config = read_config(out)
-    partition = _partition(login, asked.get("partition", ""))
-    name = partition.get("PartitionName", "")
+    partitions = _partitions(login, asked.get("partition", ""))
+    names = {partition.get("PartitionName", "") for partition in partitions}
     _, out, _ = login.command("scontrol", "show", "node", "-o")
-    nodes = [node for node in read_scontrol_lines(out) if name and name in node.get("Partitions", "").split(",")]
+    nodes = [node for node in read_scontrol_lines(out) if names & set(node.get("Partitions", "").split(","))]
     associations = None
     if config.get("AccountingStorageType", "").endswith("slurmdbd"):
         fields = f"format={','.join(_ACCOUNT)}"
         status, out, _ = login.command("sacctmgr", "-nP", "show", "associations", "user=$USER", fields)
         associations = None if status else tuple(read_table(out, _ACCOUNT))
-    return SlurmEvidence(config=config, partition=partition, nodes=tuple(nodes), associations=associations, asked=asked)
-
-
-def _partition(login: LoginHost, name: str) -> Mapping[str, str]:
-    """Return the partition of that name, or the default one; empty if it does not exist."""
-    _, out, _ = login.command("scontrol", "show", "partition", "-o")
-    rows = read_scontrol_lines(out)
-    return next(
-        (row for row in rows if (row.get("PartitionName") == name if name else row.get("Default") == "YES")),
-        {},
+    return SlurmEvidence(
+        config=config, partitions=partitions, nodes=tuple(nodes), associations=associations, asked=asked
     )
+
+
+def _partitions(login: LoginHost, names: str) -> tuple[Mapping[str, str], ...]:
+    """Return the partitions of these names, or the default one; those that do not exist are left out."""
+    _, out, _ = login.command("scontrol", "show", "partition", "-o")
+    rows, wanted = read_scontrol_lines(out), names.split(",")
+    return tuple(row for row in rows if (row.get("PartitionName") in wanted if names else row.get("Default") == "YES"))

@@ -26,13 +26,16 @@ LIMIT = 15
         ("00:10:00", ("", "00:05:00"), 5),
         ("00:00:30", (), 1),
         ("", (), LIMIT),
+        ("00:01:00,00:10:00", (), 10),  # of any of several partitions
+        ("00:01:00,UNLIMITED", (), LIMIT),
     ],
 )
 def test_it_asks_for_no_more_time_than_partition_and_accounts_give(
     longest: str, walls: tuple[str, ...], given: int
 ) -> None:
+    partitions = tuple({"MaxTime": most} for most in longest.split(","))
     associations = tuple({"MaxWall": wall} for wall in walls)
-    assert job_minutes(SlurmEvidence(partition={"MaxTime": longest}, associations=associations), LIMIT) == given
+    assert job_minutes(SlurmEvidence(partitions=partitions, associations=associations), LIMIT) == given
 
 
 class Queue:

@@ -90,7 +90,7 @@ def test_nodes_and_partitions_are_judged_alike(answers: Answers) -> None:
     (partition,) = read_scontrol_lines(answers["scontrol show partition"])
     assert {count_gpus(node["Gres"]) for node in nodes} == {4}
     assert {name in node["Partitions"].split(",") for node in nodes for name in ("a100", "debug")} == {True}
-    seen = SlurmEvidence(partition=partition, nodes=tuple(nodes), asked={"nodes": "5", "account": "nlp"})
+    seen = SlurmEvidence(partitions=(partition,), nodes=tuple(nodes), asked={"nodes": "5", "account": "nlp"})
     evidence = Evidence(hosts=(HostEvidence(entry=HostEntry(name="login1", address="login1")),), manager=seen)
     names = [check.name for check in CHECKS if check.name in {"slurm-nodes", "slurm-partition"}]
     told = [(one.name, one.message) for one in judge(evidence, select(names, launchers=["slurm"])) if one.name in names]
