@@ -88,7 +88,7 @@ def test_a_limit_that_a_job_alone_goes_beyond_is_told_by_run_and_nothing_is_left
     with limited(slurm, limit, none, *whose):
         done = user.run("run", "--nnodes", "2", *words, "speak.py")
     assert done.code == 125, done.err
-    assert f": {said}; ask for what the partition and your account allow" in done.notes[-1]
+    assert f": {said}; ask for what the partition, your account and a dependency allow" in done.notes[-1]
     assert "Slurm would never start job" in done.notes[-1]
     nothing_is_left(slurm)
 

@@ -219,6 +219,20 @@ def test_what_slurm_would_never_start_is_refused_in_one_line_and_nothing_is_left
 
 
 @thorough
+def test_a_run_that_depends_on_a_job_that_failed_is_refused_and_nothing_is_left(user: User, slurm: Slurm) -> None:
+    failed = slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
+    wait_until("it fails", lambda: "FAILED" in slurm.run("scontrol", "show", "job", "-o", failed), timeout=60)
+    lines = [f"--dependency=afterok:{failed}"]
+    slurm.write_inventory(
+        {"clusterddp_python": lean_python(), "clusterddp_slurm_lines": lines}, user.folder / "inventory.yaml"
+    )
+    done = user.run("run", "--nnodes", "1", "speak.py")
+    assert done.code == 125, done.err
+    assert re.search("Slurm would never start job [0-9]+: DependencyNeverSatisfied; ", done.notes[-1])
+    nothing_is_left(slurm)
+
+
+@thorough
 def test_a_notice_of_slurms_reaches_the_workers_that_handle_it_and_ends_nothing(user: User, slurm: Slurm) -> None:
     with user.start("run", "--nnodes", "2", "stay.py", f"{HOME}/enough") as live:
         live.wait_for("[1 gpu02:0] begun 1")

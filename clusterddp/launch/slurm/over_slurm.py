@@ -109,7 +109,8 @@ class Slurm:
                 login.command("scancel", number)
                 raise PlanError(
                     f"Slurm would never start job {number}: {why}",
-                    remedy="ask for what the partition and your account allow (`sinfo`, `sacctmgr show associations`)",
+                    remedy="ask for what the partition, your account and a dependency allow "
+                    "(`sinfo`, `sacctmgr show associations`)",
                 )
             if job.reason:
                 return

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from clusterddp.launch.slurm.client.login_host import LoginHost
 
 HOPELESS_REASONS = frozenset((
-    "AccountNotAllowed", "AssociationTimeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit",
-    "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed", "QOSTimeLimit",
-    "ReservationInvalid",
+    "AccountNotAllowed", "AssociationTimeLimit", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount",
+    "InvalidQOS", "MaxMemPerLimit", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed",
+    "QOSTimeLimit", "ReservationInvalid",
 ))  # fmt: skip
 _JOB_LIMIT = re.compile(r"(?:Assoc|QOS)Max\w+Per(?:Job(?:Limit)?|Node)|QOSMin[A-Z]\w*")
 _NOT_PERMITTED = re.compile(r"permitted[ _]to[ _]use[ _]this[ _]partition")  # Slurm 24.11, about a group or QOS

@@ -28,6 +28,7 @@ def waiting(reason: str, partition: str = "main") -> QueuedJob:
     "reason",
     [
         "PartitionConfig", "PartitionTimeLimit", "AccountNotAllowed", "InvalidQOS", "ReservationInvalid",
+        "DependencyNeverSatisfied",
         "AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit", "AssocMaxGRESMinutesPerJob", "AssocMaxMemPerNode",
         "QOSMaxCpuPerJobLimit", "QOSMaxGRESPerJob", "QOSMaxCpuPerNode", "QOSMinCpuNotSatisfied", "QOSMinGRES",
         "uid 20001 not in group permitted to use this partition (closed). groups allowed: root",  # printed by 24.11.5
@@ -59,6 +60,7 @@ def test_what_waits_for_others_is_not_hopeless(reason: str) -> None:
         ("BadConstraints", False), ("MaxMemPerLimit", False),
         ("uid 20001 not in group permitted to use this partition (closed). groups allowed: root", False),
         ("AssocMaxNodePerJobLimit", True), ("InvalidAccount", True), ("ReservationInvalid", True),
+        ("DependencyNeverSatisfied", True),
     ],
 )  # fmt: skip
 def test_what_one_of_several_partitions_refuses_another_may_take(reason: str, *, hopeless: bool) -> None:
