@@ -59,6 +59,24 @@ def test_who_follows_a_run_goes_on_after_the_controller_and_the_login_host_were_
     nothing_is_left(own_slurm)
 
 
+def test_what_the_nodes_tell_is_shown_and_stop_is_proved_while_the_controller_is_away(
+    own_slurm: Slurm, tmp_path: Path
+) -> None:
+    user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
+    run = user.run("run", "--nnodes", "2", "--detach", "steps.py", f"{HOME}/never").lines[0]
+    user.hear(run, "step 0", times=2)
+    own_slurm.stop_controller()
+    assert user.status(run)["state"] == "running"
+    assert sorted(line.text for line in user.run("logs", run).workers) == [f"step 0 {run}"] * 2
+    stopped = user.run("stop", run)
+    assert stopped.code == 0, stopped.err
+    assert all(f"gpu0{node}: " in stopped.err for node in (1, 2))
+    assert "does not answer" not in stopped.err
+    own_slurm.start_controller()
+    assert user.run("wait", run).code == 143
+    nothing_is_left(own_slurm)
+
+
 def test_a_node_that_loses_its_power_is_another_attempt_once_it_is_back(own_slurm: Slurm, tmp_path: Path) -> None:
     user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
     with user.start("run", "--nnodes", "2", "--relaunch", "1", "steps.py", f"{HOME}/back") as live:

@@ -6,8 +6,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from clusterddp.errors import UnreachableError
+from clusterddp.launch.slurm.client.answers import QueuedJob
 from clusterddp.launch.slurm.client.never_starts import describe_reason
-from clusterddp.launch.slurm.client.states import MANAGER, StateMeaning, meaning
+from clusterddp.launch.slurm.client.states import MANAGER, NO_ANSWER, StateMeaning, meaning
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.slurm.job_record import BY_SCRIPT, NOT_OURS, NOT_SHARED, NOT_WRITTEN, slurm_verdict
@@ -16,9 +18,9 @@ from clusterddp.remote.shared.verdict.judge import CTRL_C, VerdictRecord
 from clusterddp.runs.view.managed_job import JobReport, JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from clusterddp.launch.slurm.client.answers import QueuedJob
+    from clusterddp.launch.slurm.client.login_host import LoginHost
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
 
@@ -26,6 +28,24 @@ if TYPE_CHECKING:
 def has_final_report(run: SubmittedRun) -> bool:
     """Whether the end of the last attempt is recorded, and the cause was not Slurm."""
     return run.end is not None and run.end.attempt >= run.attempt and not _ended_by_slurm([run.end])
+
+
+def known_jobs(
+    login: LoginHost, runs: Sequence[SubmittedRun], nodes: Mapping[str, Sequence[NodeReport]]
+) -> dict[str, QueuedJob]:
+    """Return Slurm's report on the jobs of runs whose script has recorded no end, by number.
+
+    Where Slurm does not answer, what the nodes of each run report has to do: their jobs are then in state NO_ANSWER.
+    Raises UnreachableError if no node of a run's present attempt reports.
+    """
+    asked = [run for run in runs if run.job and not has_final_report(run)]
+    numbers = [run.job for run in asked if run.job]
+    try:
+        return login.jobs(numbers)
+    except UnreachableError:
+        if not all(any(node.attempt >= run.attempt for node in nodes[run.run]) for run in asked):
+            raise
+        return {number: QueuedJob(job=number, state=NO_ANSWER) for number in numbers}
 
 
 def ended_by_script(run: SubmittedRun) -> bool:

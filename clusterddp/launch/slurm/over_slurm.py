@@ -18,9 +18,9 @@ from clusterddp.launch.slurm.client.answers import QueuedJob, last_error, read_p
 from clusterddp.launch.slurm.client.batch_script import without_defaults
 from clusterddp.launch.slurm.client.login_host import LoginHost, login_entry
 from clusterddp.launch.slurm.client.never_starts import why_never
-from clusterddp.launch.slurm.client.states import NAME, QUERY_INTERVAL, meaning
+from clusterddp.launch.slurm.client.states import NAME, NO_ANSWER, QUERY_INTERVAL, meaning
 from clusterddp.launch.slurm.job_nodes import JobNodes, bring_secrets, nodes_of_run, running_nodes
-from clusterddp.launch.slurm.job_report import ended_by_script, has_final_report, job_report
+from clusterddp.launch.slurm.job_report import ended_by_script, job_report, known_jobs
 from clusterddp.remote.shared.run.event_schema import WORKER_STARTED, of_kind
 from clusterddp.remote.shared.run.run_state import ENDED_STATES, RunState
 from clusterddp.remote.shared.run.stop_records import PROOF_TIMEOUT
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from clusterddp.remote.shared.slurm.job_record import SubmittedRun
     from clusterddp.remote.shared.verdict.node_report import NodeReport
     from clusterddp.runs.run_on_hosts import R, RunOnHosts, Site
-    from clusterddp.runs.view.managed_job import JobReport
+    from clusterddp.runs.view.managed_job import JobReport, JobStatus
     from clusterddp.sync.transfer.collect import Origin
 
 REASON_TIMEOUT = 6.0  # seconds in which Slurm is asked why a new job waits
@@ -169,7 +169,7 @@ class Slurm:
         answers = query_nodes(login.host, run, site.notify, unfiltered, shared=True)
         nodes = [node._replace(rebooted=False) for node in answers if node.run in ids]  # the login host cannot tell
         parts = {sub.run: [node for node in nodes if node.run == sub.run] for sub in submitted}
-        jobs = login.jobs(sub.job for sub in submitted if sub.job and not has_final_report(sub))
+        jobs = known_jobs(login, submitted, parts)
         submitted = [self._from_nodes(login, site, sub, jobs.get(sub.job or ""), parts, wanted) for sub in submitted]
         if any(sub.end is None and sub.job in jobs and meaning(jobs[sub.job].state).over for sub in submitted):
             submitted = [sub for sub in login.runs(run) if sub.run in ids]  # its script may have reported meanwhile
@@ -272,8 +272,7 @@ class Slurm:
         job = view.job
         state = job.manager_state if job else "nothing of it"
         if job and not job.ended and job.ends_with_run:
-            login.command("scancel", job.number)
-            state = "CANCELLED"
+            state = _scancel(cluster, login, job)
         proofs = _proofs(view, state)
         if not proofs and job:
             why = () if _never_began(login, run, job.number) else (f"no node has reported; Slurm says {state}",)
@@ -341,6 +340,18 @@ def _wait_for_end(cluster: Site, run: str, deadline: float, *, collected: bool) 
         if (not waiting and (view.nodes or pending or not view.live)) or time.monotonic() > deadline:
             return view
         time.sleep(QUERY_INTERVAL / 2)
+
+
+def _scancel(cluster: Site, login: LoginHost, job: JobStatus) -> str:
+    """Cancel a job whose nodes have reported their end; return its state then."""
+    try:
+        status, _, err = login.command("scancel", job.number)
+    except UnreachableError as error:
+        status, err = 1, error.message
+    if status and job.manager_state == NO_ANSWER:  # else the job has just ended
+        cluster.notify(f"job {job.number} is not cancelled ({last_error(err)}): it ends when its nodes have ended")
+        return NO_ANSWER
+    return "CANCELLED"
 
 
 def _never_began(login: LoginHost, run: str, number: str) -> bool:

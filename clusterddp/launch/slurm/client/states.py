@@ -14,6 +14,7 @@ from clusterddp.remote.shared.run.run_state import LIVE_STATES, RunState
 
 MANAGER = "Slurm"  # its name in messages
 NAME = "slurm"  # of this launcher
+NO_ANSWER = "nothing: it does not answer"  # in place of a job's state, where the nodes alone tell of the run
 QUERY_INTERVAL = 0.5  # seconds between queries of the queue
 
 
@@ -78,5 +79,8 @@ STATES = {
 
 
 def meaning(state: str) -> StateMeaning:
-    """Return the meaning of one of Slurm's states, which may be followed by other text (``CANCELLED by 1000``)."""
-    return STATES.get(state.split(" ", 1)[0].rstrip("+"), UNKNOWN)
+    """Return the meaning of one of Slurm's states, which may be followed by other text (``CANCELLED by 1000``).
+
+    Where Slurm did not answer, the job is taken to run: its end is not known.
+    """
+    return _RUNNING if state == NO_ANSWER else STATES.get(state.split(" ", 1)[0].rstrip("+"), UNKNOWN)

@@ -209,7 +209,9 @@ def _ended(state: str, exit_code: int, line: str) -> VerdictRecord:
 def _unknown_end(silent: Sequence[str]) -> VerdictRecord:
     """The verdict on a run whose end only hosts that do not answer could report."""
     names = sorted_names(silent)
-    line = "unknown: %s %s not answer now" % (folded_names(names), "do" if names[1:] else "does")
+    line = "unknown: %s not answer now" % (
+        "%s %s" % (folded_names(names), "do" if names[1:] else "does") if names else "its hosts do"
+    )
     return _ended(RunState.UNKNOWN, EXIT_NOT_THE_SCRIPT, line)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.launch.slurm import over_slurm
 from clusterddp.launch.slurm.client.answers import QueuedJob
-from clusterddp.launch.slurm.client.states import MANAGER
+from clusterddp.launch.slurm.client.states import MANAGER, NO_ANSWER
 from clusterddp.launch.slurm.job_report import job_report
 from clusterddp.remote.shared.run.spool_records import LeftProcess
 from clusterddp.remote.shared.slurm.job_record import BY_SCRIPT, SubmittedRun
@@ -23,15 +23,16 @@ UNKNOWN = "0 processes ended, not proved: no node has reported; Slurm says CANCE
 class Login:
     """A login host on which Slurm says one thing after the other of the job."""
 
-    def __init__(self, *said: QueuedJob | None, end: Any = None) -> None:
-        self.said, self.cancelled, self.end = list(said), list[str](), end
+    def __init__(self, *said: QueuedJob | None, end: Any = None, away: bool = False) -> None:
+        self.said, self.cancelled, self.end, self.away = list(said), list[str](), end, away
+        self.told: list[str] = []
 
     def order_stop(self, *_: object) -> int:
         return 0
 
     def command(self, *words: str) -> tuple[int, str, str]:
         self.cancelled.append(words[-1])
-        return 0, "", ""
+        return (1, "", "scancel: error: Unable to contact slurm controller\n") if self.away else (0, "", "")
 
     def run(self, _run: str) -> Any:
         return SimpleNamespace(end=self.end, attempt=1)
@@ -57,13 +58,15 @@ def stopped(
     monkeypatch: pytest.MonkeyPatch, login: Login, nodes: tuple[Any, ...] = (), earlier: tuple[Any, ...] = ()
 ) -> list[tuple[str, bool, str]]:
     """Each proof of a stop: its host, whether nothing is left there, and its line."""
-    status = SimpleNamespace(ended=False, ends_with_run=True, number="4711", manager_state="RUNNING", state="running")
+    said = NO_ANSWER if login.away else "RUNNING"
+    status = SimpleNamespace(ended=False, ends_with_run=True, number="4711", manager_state=said, state="running")
+    site: Any = SimpleNamespace(notify=login.told.append)
     view = SimpleNamespace(job=status, nodes=nodes, earlier=earlier)
     monkeypatch.setattr(over_slurm, "_login", lambda _: login)
     monkeypatch.setattr(over_slurm, "nodes_of_run", lambda *_: None)
     monkeypatch.setattr(over_slurm, "_wait_for_end", lambda *_, **__: view)
     monkeypatch.setattr(over_slurm, "QUERY_INTERVAL", 0.0)
-    proofs = over_slurm.LAUNCHER.cancel(None, "k3xa8w2mnp", [], grace=5.0, reason="by another command")  # type: ignore[arg-type]
+    proofs = over_slurm.LAUNCHER.cancel(site, "k3xa8w2mnp", [], grace=5.0, reason="by another command")
     assert login.cancelled == ["4711"]
     return [(proof.host, proof.proved_empty, proof.summary) for proof in proofs]
 
@@ -100,6 +103,16 @@ def test_a_verdict_from_slurms_state_proves_nothing_of_the_nodes(monkeypatch: py
     assert report.verdict
     assert report.verdict.line == "stopped: by another command"
     assert stopped(monkeypatch, Login(cancelled, end=report.verdict)) == [("job 4711", False, UNKNOWN)]
+
+
+def test_nodes_prove_their_end_though_slurm_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = Login(away=True)
+    proofs = stopped(monkeypatch, login, (node("gpu01", 1, ended()), node("gpu02", 1, None)))
+    assert [proved for _, proved, _ in proofs] == [True, False]
+    assert proofs[1][2].endswith("not proved: Slurm says nothing: it does not answer")
+    assert login.told == [
+        "job 4711 is not cancelled (Unable to contact slurm controller): it ends when its nodes have ended"
+    ]
 
 
 def test_the_last_attempt_of_a_host_counts_and_what_an_earlier_one_left_is_named(

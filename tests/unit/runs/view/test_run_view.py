@@ -305,6 +305,8 @@ class TestKeptVerdict:
         (view,) = run_views([], ["gpu00", "gpu01"], {}, [record])
         assert (view.state(), view.live) == ("unknown", False)
         assert view.to_json()["verdict"] == "unknown: gpu00, gpu01 do not answer now"
+        (unplaced,) = run_views([], ["login1"], {}, [record._replace(hosts=())])  # Slurm has not chosen them
+        assert unplaced.to_json()["verdict"] == "unknown: its hosts do not answer now"
         assert run_views([], ["gpu01"], {}, [record]) == []  # gpu00 answers, and knows of no such run
         assert len(run_views([made("r1")[0].node], ["gpu01"], {}, [record])) == 1
 
