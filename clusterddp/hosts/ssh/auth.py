@@ -100,7 +100,8 @@ class Authentication:
         for path in target.key_files[: target.named_key_count]:
             yield from self._load_key(path, agent_keys, failed)
         if not target.only_named_keys:
-            for key in list(agent_keys.values()):
+            own = {_public_blob(path) for path in target.key_files}  # first, as in ssh: a host refuses the seventh key
+            for key in sorted(agent_keys.values(), key=lambda key: key.blob not in own):
                 yield f"agent key {key.comment or key.get_name()}", key
         for path in target.key_files[target.named_key_count :]:
             if target.only_named_keys or _public_blob(path) not in agent_keys:  # else it was offered

@@ -1,0 +1,49 @@
+"""Logins by the keys of an ssh-agent: what the ssh program can do with them, we can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.throwaway_sshd import Sshd, host_entry, make_key, needs_sshd, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clusterddp.hosts.ssh import Connector
+
+pytestmark = needs_sshd
+
+
+@pytest.fixture
+def add(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., object]]:
+    """Adds keys to a real agent of the operator's, who refuses all that it asks."""
+    path = home / "agent"
+    env = {**os.environ, "SSH_ASKPASS": "/bin/false", "SSH_ASKPASS_REQUIRE": "force"}
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL, env=env)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    try:
+        while not path.exists():
+            assert agent.poll() is None
+        yield lambda key, *options: subprocess.run(["ssh-add", "-q", *options, str(key)], check=True, timeout=60)
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_the_agents_keys_that_are_configured_or_have_a_default_name_are_offered_first(
+    sshd: Sshd, home: Path, add: Callable[..., object], connector: Connector, *, configured: bool
+) -> None:
+    for number in range(7):  # sshd hangs up after six
+        add(make_key(home / f"other{number}"))
+    add(sshd.key)
+    if configured:
+        Path(f"{sshd.key}.pub").rename(home / "cluster.pub")
+        sshd.key.unlink()
+        (home / ".ssh" / "config").write_text(f"IdentityFile {home}/cluster\n")
+    assert read_all(connector.open(host_entry(sshd), "echo hi")) == b"hi\n"
