@@ -6,7 +6,7 @@ import base64
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import paramiko
 
@@ -61,6 +61,28 @@ class _FailedKeys:
     prompted: Path | None = None  # the key whose passphrase was waited for, so that the host may have hung up
 
 
+class _AgentKey(paramiko.AgentKey):
+    """A key of the agent; if the agent does not sign with it, ``failure`` says why, and the host refuses it.
+
+    paramiko signs in the connection's own thread, which an error ends: no other key would have its turn.
+    """
+
+    def __init__(self, key: paramiko.AgentKey) -> None:
+        super().__init__(key.agent, key.blob, key.comment)
+        self.failure = ""
+
+    def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
+        """The signature; a wrong one if the agent gives none."""
+        try:
+            return super().sign_ssh_data(data, algorithm)
+        except (paramiko.SSHException, OSError) as error:
+            self.failure = str(error)
+        wrong = paramiko.Message()  # well-formed: some servers hang up on any other
+        wrong.add_string((algorithm or self.name).removesuffix("-cert-v01@openssh.com"))
+        wrong.add_string(bytes(64))
+        return wrong
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Authentication:
     """The login of one connection, with the interface of a paramiko auth strategy."""
@@ -83,7 +105,10 @@ class Authentication:
                         raise self._hangup_error(failed.prompted) from error
                     if not isinstance(error, paramiko.AuthenticationException):
                         raise
-                    failed.refused.append(name)
+                    if isinstance(key, _AgentKey) and key.failure:
+                        failed.unusable.append(f"{name}: the agent does not sign ({key.failure})")
+                    else:
+                        failed.refused.append(name)
                     if not transport.is_active():
                         raise self._login_error(failed, "too many keys were offered") from None
                     continue
@@ -107,7 +132,7 @@ class Authentication:
             if target.only_named_keys or _public_blob(path) not in agent_keys:  # else it was offered
                 yield from self._load_key(path, agent_keys, failed)
 
-    def _agent_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Sequence[paramiko.AgentKey]:
+    def _agent_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Sequence[_AgentKey]:
         """The agent's keys; the agent is closed with ``agents``."""
         if not self.target.agent:
             return ()
@@ -117,10 +142,10 @@ class Authentication:
             failed.unusable.append(f"the agent did not answer ({error})")
             return ()
         agents.callback(agent.close)
-        return agent.get_keys()
+        return [_AgentKey(key) for key in agent.get_keys()]
 
     def _load_key(
-        self, path: Path, agent_keys: dict[bytes, paramiko.AgentKey], failed: _FailedKeys
+        self, path: Path, agent_keys: dict[bytes, _AgentKey], failed: _FailedKeys
     ) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the key of a file, signed for by the agent if it holds that key; note why one cannot be used."""
         public = _public_blob(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.errors import AuthenticationError
 from tests.integration.throwaway_sshd import Sshd, host_entry, make_key, needs_sshd, read_all
 
 if TYPE_CHECKING:
@@ -47,3 +48,22 @@ def test_the_agents_keys_that_are_configured_or_have_a_default_name_are_offered_
         sshd.key.unlink()
         (home / ".ssh" / "config").write_text(f"IdentityFile {home}/cluster\n")
     assert read_all(connector.open(host_entry(sshd), "echo hi")) == b"hi\n"
+
+
+def test_a_key_that_the_agent_does_not_sign_with_leaves_the_next_its_turn(
+    sshd: Sshd, home: Path, add: Callable[..., object], connector: Connector
+) -> None:
+    add(make_key(home / "other"), "-c")
+    add(sshd.key)
+    assert read_all(connector.open(host_entry(sshd), "echo hi")) == b"hi\n"
+
+
+def test_a_key_that_the_agent_does_not_sign_with_is_told(
+    sshd: Sshd, add: Callable[..., object], connector: Connector
+) -> None:
+    add(sshd.key, "-c")
+    sshd.key.unlink()
+    with pytest.raises(
+        AuthenticationError, match=r"agent key id_ed25519: the agent does not sign \(key cannot be used"
+    ):
+        connector.open(host_entry(sshd), "true")
