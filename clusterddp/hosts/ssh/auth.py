@@ -71,6 +71,10 @@ class _AgentKey(paramiko.AgentKey):
         super().__init__(key.agent, key.blob, key.comment)
         self.failure = ""
 
+    def asbytes(self) -> bytes:
+        """What the agent holds: paramiko's has of an RSA certificate the key alone, as if it were the key."""
+        return self.blob
+
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
         """The signature; a wrong one if the agent gives none."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import subprocess
 from pathlib import Path
@@ -47,6 +48,22 @@ def test_the_agents_keys_that_are_configured_or_have_a_default_name_are_offered_
         Path(f"{sshd.key}.pub").rename(home / "cluster.pub")
         sshd.key.unlink()
         (home / ".ssh" / "config").write_text(f"IdentityFile {home}/cluster\n")
+    assert read_all(connector.open(host_entry(sshd), "echo hi")) == b"hi\n"
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
+@pytest.mark.parametrize("trusted", ["key", "certificate"])
+def test_of_a_key_and_its_certificate_each_logs_in(
+    sshd: Sshd, home: Path, add: Callable[..., object], connector: Connector, kind: str, trusted: str
+) -> None:
+    authority, key = make_key(home / "ca"), make_key(home / "me", kind=kind)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", getpass.getuser(), f"{key}.pub"], check=True
+    )
+    public = Path(f"{key}.pub").read_text()
+    signed = f"cert-authority {Path(f'{authority}.pub').read_text()}"
+    (sshd.folder / "authorized_keys").write_text(public if trusted == "key" else signed)
+    add(key)  # ssh-add adds both
     assert read_all(connector.open(host_entry(sshd), "echo hi")) == b"hi\n"
 
 
