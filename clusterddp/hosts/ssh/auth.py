@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.target import Target
 
 PROMPTED_SECONDS = 0.5  # seconds: loading a key that took longer has waited for its passphrase
+AGENT_TIMEOUT = 30.0  # seconds for an agent to list its keys; some have the user unlock them first
 MAX_PROMPT_LENGTH = 200  # characters of a server's question
 MAX_PROMPTS = 8  # questions of a server at once
 
@@ -59,6 +60,19 @@ class _FailedKeys:
     locked: list[Path] = field(default_factory=list)  # those of them that need a passphrase
     unreadable: bool = False  # whether a file of them contains no private key
     prompted: Path | None = None  # the key whose passphrase was waited for, so that the host may have hung up
+
+
+class _Agent(paramiko.Agent):
+    """The user's agent; it has to list its keys in time, but may wait for the user before it signs."""
+
+    def _connect(self, conn: Any) -> None:  # paramiko's constructor calls it; without a limit a hung agent holds us
+        conn.settimeout(AGENT_TIMEOUT)
+        try:
+            super()._connect(conn)  # type: ignore[misc]  # the stubs lack it
+        except BaseException:
+            conn.close()
+            raise
+        conn.settimeout(None)
 
 
 class _AgentKey(paramiko.AgentKey):
@@ -141,7 +155,7 @@ class Authentication:
         if not self.target.agent:
             return ()
         try:
-            agent = paramiko.Agent()
+            agent = _Agent()
         except (paramiko.SSHException, OSError) as error:  # continue without an agent; reported if no other key works
             failed.unusable.append(f"the agent did not answer ({error})")
             return ()

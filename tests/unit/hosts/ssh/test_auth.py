@@ -13,6 +13,7 @@ import pytest
 from paramiko.server import InteractiveQuery
 
 from clusterddp.errors import AuthenticationError
+from clusterddp.hosts.ssh import auth
 from clusterddp.hosts.ssh.auth import MAX_PROMPT_LENGTH, MAX_PROMPTS, Authentication
 from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.target import Target
@@ -114,7 +115,17 @@ def test_several_questions_are_asked_one_after_the_other(count: int) -> None:
     assert asked([f"{number}? " for number in range(count)]) == [f"(me@gpu01.lan) {n}? " for n in range(count)]
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # paramiko leaves it to the collector
+def test_an_agent_that_hangs_is_told_where_no_key_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "AGENT_TIMEOUT", 0.1)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    refused = pytest.raises(AuthenticationError, match=r"the agent did not answer \(timed out\)")
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        agent.listen()
+        with connected(Asking([])) as client, refused:
+            Authentication(target=replace(TARGET, agent=True)).authenticate(client)
+
+
 def test_an_agent_that_is_out_of_order_is_told_where_no_key_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
