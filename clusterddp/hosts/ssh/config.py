@@ -61,11 +61,14 @@ def user_home() -> Path:
     return Path("~").expanduser()
 
 
-def home_options() -> list[str]:
-    """Arguments that make ``ssh`` read ``$HOME/.ssh`` even if ``$HOME`` is not the account's own home.
+def config_options(config_file: str) -> list[str]:
+    """Arguments that name ``ssh`` its configuration: the user's ``-F``, or ``""``.
 
-    ssh ignores ``$HOME``, but both transports must read the same files.
+    Without one it reads ``$HOME/.ssh`` even if ``$HOME`` is not the account's own home: ssh ignores ``$HOME``, but both
+    transports must read the same files.
     """
+    if config_file:
+        return ["-F", config_file]
     if str(user_home()) == _account_home():
         return []
     config = user_home() / ".ssh" / "config"
@@ -116,8 +119,7 @@ class SshConfig:
             return {}
         if self.program is None:
             return _settings_by_paramiko(address)
-        base = ["-F", args.config_file] if args.config_file else home_options()
-        argv = (self.program, *base, "-T", *options, *args.passed, "-G", "--", address)
+        argv = (self.program, *config_options(args.config_file), "-T", *options, *args.passed, "-G", "--", address)
         return self._answer((*argv[:-1], self._alike(address, args)), argv, address)
 
     def _answer(self, key: tuple[object, ...], argv: Sequence[str], address: str) -> Settings:
@@ -164,11 +166,11 @@ class SshConfig:
         argv = (self.program, "-F", "none", "-G", "--", "nobody")
         return self._answer(argv, argv, "nobody")
 
-    def master_is_live(self, found: Settings, argv_of_host: Sequence[str]) -> bool:
+    def master_is_live(self, found: Settings, config_file: str, argv_of_host: Sequence[str]) -> bool:
         """Whether the user has a live ControlMaster that would carry a session to the host."""
         if self.program is None or found.get("controlpath", ("none",))[0] == "none":
             return False
-        argv = [self.program, "-O", "check", *argv_of_host]
+        argv = [self.program, *config_options(config_file), "-O", "check", *argv_of_host]
         return _run_ssh(argv).returncode == 0
 
     def _scan(self) -> tuple[bool, bool]:
@@ -283,7 +285,7 @@ def _query_ssh(argv: Sequence[str], address: str) -> Settings:
 
 
 def _in_user_home(value: str) -> str:
-    """Replace the account's home, which ssh names, by ``$HOME``; see ``home_options``."""
+    """Replace the account's home, which ssh names, by ``$HOME``; see ``config_options``."""
     if str(user_home()) == _account_home():
         return value
     return value.replace(f"{_account_home()}/.ssh/", f"{user_home()}/.ssh/")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import AuthenticationError, HostError, HostKeyError, UnreachableError, UsageError
-from clusterddp.hosts.ssh.config import home_options, ssh_environment
+from clusterddp.hosts.ssh.config import config_options, ssh_environment
 from clusterddp.hosts.ssh.known_hosts import PresentedKey, unknown_key_error
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.target import login_remedy, unlock_remedy
@@ -117,7 +117,7 @@ def _options(target: Target, changed: Mapping[str, str] | None = None) -> list[s
     settings |= changed or {}
     files = [argument for path in target.key_files for argument in ("-i", str(path))]
     where = ["-p", str(target.port), "-l", target.user]
-    base = ["-F", target.config_file] if target.config_file else home_options()
+    base = config_options(target.config_file)
     return ["-T", *base, *(f"-o{name}={value}" for name, value in settings.items()), *files, *where]
 
 

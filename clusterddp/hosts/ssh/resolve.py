@@ -121,7 +121,8 @@ class Resolver:
         found |= {"port": (str(port),)} if port else {}
         found |= {"user": (user,)} if user else {}
         target = self._target(origin, address, found)
-        if masters and self.config.master_is_live(found, [*options, *origin.args.passed, "--", address]):
+        argv = [*options, *origin.args.passed, "--", address]
+        if masters and self.config.master_is_live(found, origin.args.config_file, argv):
             return replace(target, live_master=True), "a live ControlMaster"
         why = self._openssh_reason(origin, target, found)
         jump, command = _jump_or_command(found, origin.args)

@@ -78,29 +78,6 @@ def test_foreign_ssh_arguments_go_to_the_ssh_program(sshd: Sshd, connector: Conn
     assert connector.notices == ["gpu01, gpu02: reached through the ssh program, for -4 in the ssh arguments"]
 
 
-def test_a_live_master_is_used_and_left_alone(sshd: Sshd, home: Path, tmp_path: Path, connector: Connector) -> None:
-    control = tmp_path / "m"
-    key = home / ".ssh" / "id_ed25519"
-    args = ("-o", f"ControlPath={control}", "-o", "ControlMaster=auto", "-o", "ControlPersist=60")
-    connector.open(host_entry(sshd, transport="auto", ssh_args=args), "true")
-    assert connector.notices == []  # no master yet, and none is made
-    assert not control.exists()
-    known = home / ".ssh" / "known_hosts"
-    base = ["ssh", "-F", "none", "-i", str(key), "-p", str(sshd.port), "-o", f"UserKnownHostsFile={known}"]
-    master = subprocess.Popen([*base, "-M", "-N", "-S", str(control), "127.0.0.1"], start_new_session=True)
-    try:
-        while not control.exists():
-            assert master.poll() is None
-        entry = host_entry(sshd, transport="auto", ssh_args=args)
-        before = sshd.logins()
-        assert read_all(connector.open(entry, "echo hi")) == b"hi\n"
-        assert sshd.logins() == before
-        assert connector.notices == ["gpu01: reached through the ssh program, for a live ControlMaster"]
-    finally:
-        master.kill()
-        master.wait()
-
-
 def test_a_host_vouched_for_by_an_authority_goes_to_the_ssh_program(
     make_sshd: Callable[..., Sshd], home: Path, tmp_path: Path, connector: Connector
 ) -> None:
