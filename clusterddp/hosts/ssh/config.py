@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory.ssh_arguments import SshArgs
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
+_CHECK_TIMEOUT = 5.0  # seconds for a ControlMaster to say that it lives
 _INCLUDE_DEPTH = 16  # ssh's own limit
 _EXEC = re.compile(r"(?:^|[\s!\"])exec(?:$|[\s=\"])", re.IGNORECASE)  # among the criteria of a Match
 # Keywords that change neither how a host is reached nor how it is trusted.
@@ -167,11 +168,17 @@ class SshConfig:
         return self._answer(argv, argv, "nobody")
 
     def master_is_live(self, found: Settings, config_file: str, argv_of_host: Sequence[str]) -> bool:
-        """Whether the user has a live ControlMaster that would carry a session to the host."""
+        """Whether the user has a live ControlMaster that would carry a session to the host.
+
+        One that hangs (stopped by ``~^Z``) is none.
+        """
         if self.program is None or found.get("controlpath", ("none",))[0] == "none":
             return False
         argv = [self.program, *config_options(config_file), "-O", "check", *argv_of_host]
-        return _run_ssh(argv).returncode == 0
+        try:
+            return _run_ssh(argv, _CHECK_TIMEOUT).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def _scan(self) -> tuple[bool, bool]:
         """Whether any setting here matters, and whether there is a ``Match exec``; read once."""
@@ -257,7 +264,7 @@ def _words(text: str) -> Iterator[str]:
         yield from lexer
 
 
-def _run_ssh(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run_ssh(argv: Sequence[str], timeout: float | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -267,6 +274,7 @@ def _run_ssh(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         check=False,
         start_new_session=True,
         env=ssh_environment(),
+        timeout=timeout,
     )
 
 

@@ -114,6 +114,8 @@ def _options(target: Target, changed: Mapping[str, str] | None = None) -> list[s
         settings["ProxyCommand"] = _jump_command(target.via)
     elif not target.live_master:
         settings["ProxyCommand"] = "none"
+    if not target.live_master:
+        settings["ControlPath"] = "none"  # one that hangs would hold us
     settings |= changed or {}
     files = [argument for path in target.key_files for argument in ("-i", str(path))]
     where = ["-p", str(target.port), "-l", target.user]

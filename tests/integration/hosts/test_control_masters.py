@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from clusterddp.hosts.ssh import config
 from tests.integration.throwaway_sshd import Sshd, host_entry, needs_sshd, read_all
 
 if TYPE_CHECKING:
@@ -62,10 +64,25 @@ def test_a_live_master_of_a_jump_host_is_used(
 ) -> None:
     jump, host = make_sshd(), make_sshd()
     (home / ".ssh" / "known_hosts").write_text(jump.known_hosts_line + host.known_hosts_line)
-    config = home / ("other" if named == "-F" else ".ssh/config")
-    config.write_text(f"Host bastion\n  HostName 127.0.0.1\n  Port {jump.port}\n  ControlPath {home}/m\n")
+    file = home / ("other" if named == "-F" else ".ssh/config")
+    file.write_text(f"Host bastion\n  HostName 127.0.0.1\n  Port {jump.port}\n  ControlPath {home}/m\n")
     start_master(jump)
     before = jump.logins()
-    args = ("-J", "bastion", *(("-F", str(config)) if named == "-F" else ()))
+    args = ("-J", "bastion", *(("-F", str(file)) if named == "-F" else ()))
     assert read_all(connector.open(host_entry(host, transport="auto", ssh_args=args), "echo hi")) == b"hi\n"
     assert jump.logins() == before
+
+
+@pytest.mark.parametrize("transport", ["auto", "openssh"])
+def test_a_master_that_hangs_is_passed_over(
+    sshd: Sshd,
+    home: Path,
+    connector: Connector,
+    start_master: Callable[[Sshd], subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    transport: str,
+) -> None:
+    monkeypatch.setattr(config, "_CHECK_TIMEOUT", 0.5)
+    (home / ".ssh" / "config").write_text(f"ControlPath {home}/m\n")
+    start_master(sshd).send_signal(signal.SIGSTOP)
+    assert read_all(connector.open(host_entry(sshd, transport=transport), "echo hi")) == b"hi\n"
