@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,3 +88,22 @@ def sshd(make_sshd: Callable[..., Sshd], home: Path) -> Sshd:
     made = make_sshd()
     (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
     return made
+
+
+@pytest.fixture
+def start_master(home: Path) -> Iterator[Callable[[Sshd], subprocess.Popen[bytes]]]:
+    """Starts the user's master of an sshd; its socket is `m` in the home."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(sshd: Sshd) -> subprocess.Popen[bytes]:
+        known = home / ".ssh" / "known_hosts"
+        base = ["ssh", "-F", "none", "-i", str(sshd.key), "-p", str(sshd.port), "-o", f"UserKnownHostsFile={known}"]
+        made.append(subprocess.Popen([*base, "-M", "-N", "-S", str(home / "m"), "127.0.0.1"], start_new_session=True))
+        while not (home / "m").exists():
+            assert made[-1].poll() is None
+        return made[-1]
+
+    yield start
+    for process in made:
+        process.kill()
+        process.wait()

@@ -171,8 +171,9 @@ class Connector:
         """
         if not (self._keeps or self._kept.found):
             return None
-        target = self._resolver.route(entry, masters=self._keeps).target
-        other = "its ControlMaster of your own is used" if target.live_master else ""
+        target = self._resolver.route(entry, masters=False).target  # whoever makes one names it as all others do
+        live = self._keeps and self._resolver.route(entry).target.live_master
+        other = "its ControlMaster of your own is used" if live else ""
         other = other or ("clusterddp_transport: fabric" if entry.transport == "fabric" else "")
         if not other:
             return _retry_dropped(lambda: self._kept.pipe(target, command))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,31 +11,13 @@ from clusterddp.hosts.ssh import config
 from tests.integration.throwaway_sshd import Sshd, host_entry, needs_sshd, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import subprocess
+    from collections.abc import Callable
     from pathlib import Path
 
     from clusterddp.hosts.ssh import Connector
 
 pytestmark = needs_sshd
-
-
-@pytest.fixture
-def start_master(home: Path) -> Iterator[Callable[[Sshd], subprocess.Popen[bytes]]]:
-    """Starts the user's master of an sshd; its socket is `m` in the home."""
-    made: list[subprocess.Popen[bytes]] = []
-
-    def start(sshd: Sshd) -> subprocess.Popen[bytes]:
-        known = home / ".ssh" / "known_hosts"
-        base = ["ssh", "-F", "none", "-i", str(sshd.key), "-p", str(sshd.port), "-o", f"UserKnownHostsFile={known}"]
-        made.append(subprocess.Popen([*base, "-M", "-N", "-S", str(home / "m"), "127.0.0.1"], start_new_session=True))
-        while not (home / "m").exists():
-            assert made[-1].poll() is None
-        return made[-1]
-
-    yield start
-    for process in made:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("place", ["arguments", "configuration"])

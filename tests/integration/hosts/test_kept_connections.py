@@ -278,6 +278,23 @@ def test_jump_hosts_are_kept_too(make_sshd: Callable[..., Sshd], home: Path, run
     wait_until("all end", lambda: not masters(runtime) and not sockets(runtime))
 
 
+def test_a_live_master_of_a_jump_host_changes_no_kept_connection(
+    make_sshd: Callable[..., Sshd], home: Path, runtime: Path, start_master: Callable[[Sshd], object]
+) -> None:
+    first, jump, host = hosts = make_sshd(), make_sshd(), make_sshd()
+    (home / ".ssh" / "known_hosts").write_text("".join(one.known_hosts_line for one in hosts))
+    bastion = f"HostName 127.0.0.1\nPort {jump.port}\nControlPath {home}/m\nProxyJump 127.0.0.1:{first.port}"
+    (home / ".ssh" / "config").write_text(f"Host bastion\n{bastion}\n")
+    start_master(jump)
+    entry = host_entry(host, transport="auto", ssh_args=("-J", "bastion"))
+    assert said(entry, keep=600) == b"hi\n"
+    assert said(entry) == b"hi\n"
+    assert host.logins() == 1
+    with contextlib.closing(Connector()) as connector:
+        assert connector.stop_keeping([entry])["gpu01"] == ""
+    wait_until("all end", lambda: not masters(runtime) and not sockets(runtime))
+
+
 def test_a_passphrase_is_asked_for_once_for_all_hosts(
     make_sshd: Callable[..., Sshd], home: Path, runtime: Path
 ) -> None:
