@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
 
 _READ_SIZE = 1 << 15
+_RETRY = 0.1  # seconds until the next connection is accepted, after one could not be
 _LOOPBACK = "127.0.0.1"
 _MAX_PORT = 65535
 _MAX_DIGITS = 9  # the most digits of a number
@@ -57,21 +58,26 @@ class Forward:
     def __init__(self, open_host: Callable[[], Host], port: int, notify: Callable[[str], None]) -> None:
         self._open_host, self._port, self._notify = open_host, port, notify
         self._reported: set[str] = set()
+        self._closed = threading.Event()
         self._listener = _listen(port)
         self.local_port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name=f"forward {port}", daemon=True).start()
 
     def close(self) -> None:
         """Stop listening; connections that are open end with those of the host."""
+        self._closed.set()
         with contextlib.suppress(OSError):  # already closed
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # the listener was closed
-            while True:
+        while not self._closed.is_set():
+            try:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+            except (OSError, RuntimeError) as error:  # it was closed; or for now there are no more files or threads
+                if not self._closed.wait(_RETRY):
+                    self._notify_once(f"port {self.local_port} takes no connection for now: {error}")
 
     def _forward(self, client: socket.socket) -> None:
         """Connect a client to the host's port, and pass on what either sends, until one closes."""
