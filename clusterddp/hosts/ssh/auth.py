@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -202,6 +203,7 @@ class Authentication:
         ask, user = self.credentials.ask, self.target.user
         if ask is None:
             raise self._answer_error(told) if told else self._login_error(failed)
+        transport.auth_timeout = math.inf  # typing, or confirming on a phone, takes as long as the host allows
         try:
             with PROMPT_LOCK:
                 if "keyboard-interactive" in allowed:
@@ -212,7 +214,8 @@ class Authentication:
                             raise
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.endpoint}: "))
         except paramiko.SSHException as error:
-            raise (self._answer_error(told) if told else self._login_error(failed)) from error
+            more = "" if transport.is_active() else "it hung up before it took an answer"
+            raise (self._answer_error(told) if told else self._login_error(failed, more)) from error
 
     def _answer_questions(self, transport: paramiko.Transport, ask: Ask) -> list[str]:
         """Log in by the user's answers to the server's questions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 from dataclasses import replace
@@ -113,6 +114,35 @@ def test_a_question_has_an_end() -> None:
 @pytest.mark.parametrize("count", [0, 2, MAX_PROMPTS])
 def test_several_questions_are_asked_one_after_the_other(count: int) -> None:
     assert asked([f"{number}? " for number in range(count)]) == [f"(me@gpu01.lan) {n}? " for n in range(count)]
+
+
+def test_an_answer_may_take_as_long_as_the_host_allows() -> None:
+    """sshd gives 120 s for the login: to type a code, or to confirm on a phone."""
+    limits: list[float] = []
+    with connected(Asking(["Code: "])) as client:
+
+        def ask(_prompt: str) -> str:
+            limits.append(client.auth_timeout)
+            return "answer"
+
+        Authentication(target=TARGET, credentials=Credentials(ask)).authenticate(client)
+    assert limits == [math.inf]
+
+
+def test_a_host_that_hangs_up_meanwhile_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "id_ecdsa"
+    paramiko.ECDSAKey.generate().write_private_key_file(str(file))
+    interface = Asking(["Code: "])
+    interface.allowed = "publickey,keyboard-interactive"
+    refused = pytest.raises(AuthenticationError, match=rf"refused {file} \(it hung up before it took an answer\)")
+    with connected(interface) as client:
+
+        def ask(_prompt: str) -> str:
+            client.sock.close()
+            return "answer"
+
+        with refused:
+            Authentication(target=replace(TARGET, key_files=(file,)), credentials=Credentials(ask)).authenticate(client)
 
 
 def test_an_agent_that_hangs_is_told_where_no_key_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
