@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PROMPTED_SECONDS = 0.5  # seconds: loading a key that took longer has waited for its passphrase
 AGENT_TIMEOUT = 30.0  # seconds for an agent to list its keys; some have the user unlock them first
 MAX_PROMPT_LENGTH = 200  # characters of a server's question
+_ASKING = {"keyboard-interactive", "password"}  # methods that ask the user
 MAX_PROMPTS = 8  # questions of a server at once
 
 
@@ -112,30 +113,39 @@ class Authentication:
     def authenticate(self, transport: paramiko.Transport) -> list[str]:
         """Log in; raises AuthenticationError or DroppedError."""
         failed = _FailedKeys()
+        methods, told = [*_ASKING], ""
         with contextlib.ExitStack() as agents:
             for name, key in self._offered_keys(agents, failed):
                 try:
-                    next_methods = transport.auth_publickey(self.target.user, key)
+                    methods = transport.auth_publickey(self.target.user, key)
                 except paramiko.BadAuthenticationType as error:
-                    allowed = error.allowed_types
-                    return self._ask_user(transport, allowed, failed, f"takes no keys, only {', '.join(allowed)}")
+                    methods = error.allowed_types
+                    told = told or f"takes no keys, only {', '.join(methods)}"
+                    break
                 except paramiko.SSHException as error:
-                    if failed.prompted and not transport.is_active():
-                        raise self._hangup_error(failed.prompted) from error
-                    if not isinstance(error, paramiko.AuthenticationException):
-                        raise
-                    if isinstance(key, _AgentKey) and key.failure:
-                        failed.unusable.append(f"{name}: the agent does not sign ({key.failure})")
-                    else:
-                        failed.refused.append(name)
-                    if not transport.is_active():
-                        raise self._login_error(failed, "too many keys were offered") from None
+                    self._note_refusal(transport, error, failed, name, key)
                     continue
-                if not next_methods:
+                if not methods:
                     return []
-                told = f"took {name}, and also asks for {', '.join(next_methods)}"
-                return self._ask_user(transport, next_methods, failed, told)
-        return self._ask_user(transport, ["keyboard-interactive", "password"], failed)
+                told = f"took {name}, and also asks for {', '.join(methods)}"
+                if "publickey" not in methods:
+                    break
+        return self._ask_user(transport, methods, failed, told)
+
+    def _note_refusal(
+        self, transport: paramiko.Transport, error: Exception, failed: _FailedKeys, name: str, key: paramiko.PKey
+    ) -> None:
+        """Note that a key was not taken; raises the error if the connection has ended."""
+        if failed.prompted and not transport.is_active():
+            raise self._hangup_error(failed.prompted) from error
+        if not isinstance(error, paramiko.AuthenticationException):
+            raise error
+        if isinstance(key, _AgentKey) and key.failure:
+            failed.unusable.append(f"{name}: the agent does not sign ({key.failure})")
+        else:
+            failed.refused.append(name)
+        if not transport.is_active():
+            raise self._login_error(failed, "too many keys were offered") from None
 
     def _offered_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the keys the user named (the agent signs for those it holds), then the agent's, then the defaults."""
@@ -201,8 +211,8 @@ class Authentication:
         ``told`` says what the host made of a key that it did not refuse.
         """
         ask, user = self.credentials.ask, self.target.user
-        if ask is None:
-            raise self._answer_error(told) if told else self._login_error(failed)
+        if ask is None or not _ASKING & {*allowed}:
+            raise self._answer_error(told, allowed) if told else self._login_error(failed)
         transport.auth_timeout = math.inf  # typing, or confirming on a phone, takes as long as the host allows
         try:
             with PROMPT_LOCK:
@@ -215,7 +225,7 @@ class Authentication:
                 return transport.auth_password(user, ask(f"Password of {user} on {self.target.endpoint}: "))
         except paramiko.SSHException as error:
             more = "" if transport.is_active() else "it hung up before it took an answer"
-            raise (self._answer_error(told) if told else self._login_error(failed, more)) from error
+            raise (self._answer_error(told, allowed) if told else self._login_error(failed, more)) from error
 
     def _answer_questions(self, transport: paramiko.Transport, ask: Ask) -> list[str]:
         """Log in by the user's answers to the server's questions."""
@@ -234,13 +244,15 @@ class Authentication:
             remedy=unlock_remedy(key),
         )
 
-    def _answer_error(self, told: str) -> AuthenticationError:
+    def _answer_error(self, told: str, allowed: Sequence[str]) -> AuthenticationError:
         """Build the error for a host that no key alone logs in to, and that got no answer it takes."""
         target = self.target
-        asked = "; what was typed did not log in" if self.credentials.ask else ""
-        by = "type it again" if self.credentials.ask else "run this at a terminal, where you are asked"
-        message = f"{target.user}@{target.endpoint} {told}{asked}"
-        return AuthenticationError(target.name, message, remedy=f"{by}; or have the host let you in by a key alone")
+        typed = "; what was typed did not log in" if self.credentials.ask and _ASKING & {*allowed} else ""
+        by = "have your agent hold all keys that it wants; or " if "publickey" in allowed else ""
+        if _ASKING & {*allowed}:
+            by = f"{'type it again' if typed else 'run this at a terminal, where you are asked'}; or "
+        message = f"{target.user}@{target.endpoint} {told}{typed}"
+        return AuthenticationError(target.name, message, remedy=f"{by}have the host let you in by a key alone")
 
     def _login_error(self, failed: _FailedKeys, more: str = "") -> AuthenticationError | UsageError:
         """Build the error for a failed login; the same for all hosts with one locked key, so that it is shown once."""

@@ -340,6 +340,17 @@ def test_a_broken_default_key_is_passed_over_where_another_key_logs_in(
     connector.open(host_entry(sshd), "true")
 
 
+def test_a_host_that_wants_two_keys_gets_both(make_sshd: Callable[..., Sshd], home: Path, connector: Connector) -> None:
+    made = make_sshd(AuthenticationMethods="publickey,publickey")
+    (home / ".ssh" / "known_hosts").write_text(made.known_hosts_line)
+    with pytest.raises(AuthenticationError, match=r"took .*/id_ed25519, and also asks for publickey; have your agent"):
+        connector.open(host_entry(made), "true")
+    second = make_key(home / ".ssh" / "id_rsa", kind="rsa")
+    with (made.folder / "authorized_keys").open("a") as file:
+        file.write(second.with_suffix(".pub").read_text())
+    connector.open(host_entry(made), "true")
+
+
 def test_a_key_file_others_can_read_is_taken(sshd: Sshd, home: Path, connector: Connector) -> None:
     (home / ".ssh" / "id_ed25519").chmod(0o644)
     connector.open(host_entry(sshd, identity_file=home / ".ssh" / "id_ed25519"), "true")
