@@ -114,6 +114,8 @@ class Authentication:
         """Log in; raises AuthenticationError or DroppedError."""
         failed = _FailedKeys()
         methods, told = [*_ASKING], ""
+        if self._needs_no_key(transport):
+            return []
         with contextlib.ExitStack() as agents:
             for name, key in self._offered_keys(agents, failed):
                 try:
@@ -131,6 +133,15 @@ class Authentication:
                 if "publickey" not in methods:
                     break
         return self._ask_user(transport, methods, failed, told)
+
+    def _needs_no_key(self, transport: paramiko.Transport) -> bool:
+        """Log in without any key, where that is enough (as Tailscale's server has it)."""
+        if "OpenSSH" in transport.remote_version:  # it never is, and to ask takes two messages' time
+            return False
+        try:
+            return not transport.auth_none(self.target.user)
+        except paramiko.AuthenticationException:
+            return False
 
     def _note_refusal(
         self, transport: paramiko.Transport, error: Exception, failed: _FailedKeys, name: str, key: paramiko.PKey

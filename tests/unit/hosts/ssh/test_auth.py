@@ -116,6 +116,14 @@ def test_several_questions_are_asked_one_after_the_other(count: int) -> None:
     assert asked([f"{number}? " for number in range(count)]) == [f"(me@gpu01.lan) {n}? " for n in range(count)]
 
 
+def test_a_host_that_wants_no_key_gets_none() -> None:
+    interface = Asking([])
+    interface.check_auth_none = lambda *_: paramiko.AUTH_SUCCESSFUL  # type: ignore[method-assign,attr-defined]
+    with connected(interface) as client:
+        assert Authentication(target=TARGET).authenticate(client) == []
+        assert client.is_authenticated()
+
+
 def test_an_answer_may_take_as_long_as_the_host_allows() -> None:
     """sshd gives 120 s for the login: to type a code, or to confirm on a phone."""
     limits: list[float] = []
