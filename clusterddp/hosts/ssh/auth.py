@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import math
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import paramiko
 
 from clusterddp.errors import AuthenticationError, UsageError
-from clusterddp.hosts.ssh.key_files import UnreadableKeyError
+from clusterddp.hosts.ssh.key_files import UnreadableKeyError, public_blob
 from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, unknown_key_error
 from clusterddp.hosts.ssh.pipes import DroppedError
 from clusterddp.hosts.ssh.private_keys import PROMPT_LOCK, Credentials, LockedKeyError
@@ -165,11 +164,11 @@ class Authentication:
         for path in target.key_files[: target.named_key_count]:
             yield from self._load_key(path, agent_keys, failed)
         if not target.only_named_keys:
-            own = {_public_blob(path) for path in target.key_files}  # first, as in ssh: a host refuses the seventh key
+            own = {public_blob(path) for path in target.key_files}  # first, as in ssh: a host refuses the seventh key
             for key in sorted(agent_keys.values(), key=lambda key: key.blob not in own):
                 yield f"agent key {key.comment or key.get_name()}", key
         for path in target.key_files[target.named_key_count :]:
-            if target.only_named_keys or _public_blob(path) not in agent_keys:  # else it was offered
+            if target.only_named_keys or public_blob(path) not in agent_keys:  # else it was offered
                 yield from self._load_key(path, agent_keys, failed)
 
     def _agent_keys(self, agents: contextlib.ExitStack, failed: _FailedKeys) -> Sequence[_AgentKey]:
@@ -188,7 +187,7 @@ class Authentication:
         self, path: Path, agent_keys: dict[bytes, _AgentKey], failed: _FailedKeys
     ) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the key of a file, signed for by the agent if it holds that key; note why one cannot be used."""
-        public = _public_blob(path)
+        public = public_blob(path)
         if public in agent_keys:
             yield f"{path} (agent)", agent_keys.pop(public)
             return
@@ -284,11 +283,3 @@ class Authentication:
         if failed.locked:
             remedy = unlock_remedy(failed.locked[0])
         return AuthenticationError(target.name, "; ".join(reasons), remedy=remedy)
-
-
-def _public_blob(path: Path) -> bytes:
-    """Return the public key stored beside a private key, or in the file itself; or ``b""``."""
-    for file in (path.with_name(f"{path.name}.pub"), path):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # needed only to find the same key in the agent
-            return base64.b64decode(file.read_text().split()[1])
-    return b""

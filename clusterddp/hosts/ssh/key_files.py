@@ -1,7 +1,9 @@
-"""Private keys read from files, in OpenSSH's and the older formats."""
+"""Keys read from files, in OpenSSH's and the older formats."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import io
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,27 @@ def read(path: Path, passphrase: str = "") -> paramiko.PKey | None:
         return None
     except (ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
         raise UnreadableKeyError("holds no private key we can read") from error
+
+
+def public_blob(path: Path) -> bytes:
+    """Return the public key stored beside a private key, or in the file itself; or ``b""``."""
+    for file in (path.with_name(f"{path.name}.pub"), path):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # needed only to find the same key in the agent
+            text = file.read_text()
+            return _public_part(text) if "BEGIN OPENSSH" in text else base64.b64decode(text.split()[1])
+    return b""
+
+
+def _public_part(text: str) -> bytes:
+    """Return the public key in an OpenSSH private key, where it needs no passphrase; raises ValueError."""
+    magic, found, rest = base64.b64decode(text.split("-----")[2]).partition(b"openssh-key-v1\0")
+    if magic or not found:
+        raise ValueError("another format")
+    fields = paramiko.Message(rest)
+    for _ in ("cipher", "key derivation", "its options"):
+        fields.get_binary()
+    fields.get_int()  # how many keys: one
+    return fields.get_binary()
 
 
 def _decrypt(data: bytes, passphrase: bytes) -> paramiko.PKey | None:

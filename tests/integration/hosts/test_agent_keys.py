@@ -84,3 +84,17 @@ def test_a_key_that_the_agent_does_not_sign_with_is_told(
         AuthenticationError, match=r"agent key id_ed25519: the agent does not sign \(key cannot be used"
     ):
         connector.open(host_entry(sshd), "true")
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_the_agent_signs_for_a_locked_key_without_its_public_file(
+    sshd: Sshd, home: Path, add: Callable[..., object], connector: Connector, kind: str
+) -> None:
+    key = make_key(home / "key", kind=kind)
+    add(key)
+    public = Path(f"{key}.pub")
+    (sshd.folder / "authorized_keys").write_text(public.read_text())
+    public.unlink()
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(key)], check=True, timeout=60)
+    (home / ".ssh" / "config").write_text(f"IdentityFile {key}\nIdentitiesOnly yes\n")
+    assert read_all(connector.open(host_entry(sshd), "echo hi")) == b"hi\n"
