@@ -13,7 +13,6 @@ from clusterddp.hosts.ssh import target as targets
 from clusterddp.hosts.ssh.config import user_home
 from clusterddp.hosts.ssh.target import Target
 from clusterddp.inventory.ssh_arguments import TOKENS, SshArgs, expand_tokens, only_ssh_expands, parse_ssh_args
-from clusterddp.project.user_folders import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -152,11 +151,12 @@ class Resolver:
         targets.refuse_unsafe(host, "address", origin.name, origin.where)
         targets.refuse_unsafe(user, "user", origin.name, origin.where)
         values = targets.tokens(host=host, port=port, user=user, original=address)
-        named = [user_path(expand_tokens(text, values)) for text in found.get("identityfile", ()) if text != "none"]
-        keys, given = self._key_files(origin, named, lambda text: expand_tokens(text, values))
+        values["k"] = _first(found, "hostkeyalias", address)
+        named = [targets.named_key(text, values) for text in found.get("identityfile", ()) if text.lower() != "none"]
+        keys, given = self._key_files(origin, named, values)
         names = targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port)
         system = targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS
-        own = self._known_hosts(origin, found, {**values, "k": _first(found, "hostkeyalias", address)})
+        own = self._known_hosts(origin, found, values)
         return Target(
             name=origin.name,
             host=host,
@@ -212,10 +212,10 @@ class Resolver:
         return via, why
 
     def _key_files(
-        self, origin: _Origin, named: Sequence[Path], expand: Callable[[str], str]
+        self, origin: _Origin, named: Sequence[Path], values: Mapping[str, str]
     ) -> tuple[tuple[Path, ...], int]:
         """Return the key files to offer, and how many of them (the first) the user named."""
-        given = [user_path(expand(text)) for text in origin.args.options.get("identityfile", ())]
+        given = [targets.named_key(text, values) for text in origin.args.options.get("identityfile", ())]
         if origin.identity is not None:
             given.insert(0, origin.identity.expanduser())
         for path in given:

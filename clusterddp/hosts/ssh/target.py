@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import base64
+import getpass
 import hashlib
 import os
 import re
 import shlex
+import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.errors import InventoryError
 from clusterddp.hosts.ssh.config import user_home
+from clusterddp.inventory.ssh_arguments import escape_tokens, expand_tokens
 from clusterddp.project.user_folders import is_there, user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
 SYSTEM_HOST_KEYS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
 # A name becomes part of argument lists and, by ProxyCommand's %h, of shell commands; ssh refuses these characters too.
 _UNSAFE = re.compile(r"""^-|[\s\x00-\x1f\x7f'"`$\\;&<>|(){}]""")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,6 +136,13 @@ def names_in_known_hosts(alias: str, host: str, port: int) -> tuple[str, ...]:
 def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
     """The values of the tokens in ssh settings, by their letter."""
     return {"%": "%", "h": host, "n": original, "p": str(port), "r": user, "d": str(user_home())}
+
+
+def named_key(text: str, values: Mapping[str, str]) -> Path:
+    """The file of an IdentityFile, in which ``ssh -G`` leaves variables and tokens; ``values``: those of tokens."""
+    local = {"u": getpass.getuser() if "%u" in text else "", "i": str(os.getuid()), "l": socket.gethostname()}
+    text = _VARIABLE.sub(lambda match: escape_tokens(os.environ.get(match[1], match[0])), text)
+    return user_path(expand_tokens(text, {**local, **values}))
 
 
 def split_paths(values: Iterable[str]) -> tuple[Path, ...]:

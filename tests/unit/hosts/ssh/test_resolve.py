@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,6 +145,30 @@ def test_the_keys_of_the_arguments_go_before_those_of_the_configuration(home: Pa
     for key in keys:
         key.touch()
     assert route(*(word.format(keys[0]) for word in argument)).target.key_files == keys
+
+
+@needs_ssh
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("key-%h-%n-%p-%r%%", "key-10.0.0.1-10.0.0.1-22-me%"),
+        ("key-%k", "key-first"),
+        ("key-%u", f"key-{getpass.getuser()}"),
+        ("key-%i", f"key-{os.getuid()}"),
+        ("key-%l", f"key-{socket.gethostname()}"),
+        ("key-${CLUSTER}", "key-100%h"),
+    ],
+)
+@pytest.mark.parametrize("place", ["configuration", "arguments"])
+def test_tokens_and_variables_in_the_name_of_a_key_are_replaced(
+    home: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, place: str
+) -> None:
+    monkeypatch.setenv("CLUSTER", "100%h")
+    key = home / ".ssh" / name
+    write_config(home, "HostKeyAlias first\nUser me" + (f"\nIdentityFile ~/.ssh/{text}" * (place == "configuration")))
+    key.touch()
+    words = ("-o", f"IdentityFile=~/.ssh/{text}") if place == "arguments" else ()
+    assert key in route(*words).target.key_files
 
 
 @pytest.mark.usefixtures("home")
