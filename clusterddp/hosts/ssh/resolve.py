@@ -152,7 +152,7 @@ class Resolver:
         targets.refuse_unsafe(user, "user", origin.name, origin.where)
         values = targets.tokens(host=host, port=port, user=user, original=address)
         values["k"] = _first(found, "hostkeyalias", address)
-        named = [targets.named_key(text, values) for text in found.get("identityfile", ()) if text.lower() != "none"]
+        named = _named_keys(found, values) if found.get("identityfile") else [*targets.default_keys()]
         keys, given = self._key_files(origin, named, values)
         names = targets.names_in_known_hosts(_first(found, "hostkeyalias"), host, port)
         system = targets.split_paths(found.get("globalknownhostsfile", ())) or targets.SYSTEM_HOST_KEYS
@@ -215,12 +215,12 @@ class Resolver:
         self, origin: _Origin, named: Sequence[Path], values: Mapping[str, str]
     ) -> tuple[tuple[Path, ...], int]:
         """Return the key files to offer, and how many of them (the first) the user named."""
-        given = [targets.named_key(text, values) for text in origin.args.options.get("identityfile", ())]
+        given = _named_keys(origin.args.options, values)
         if origin.identity is not None:
             given.insert(0, origin.identity.expanduser())
         for path in given:
             _check_readable(path, origin)
-        usable = [file for path in named or targets.default_keys() if (file := targets.key_file(path))]
+        usable = [file for path in named if (file := targets.key_file(path))]
         if origin.behind:  # ssh would offer a jump host only its own; the host's key is a key the user named too
             usable += origin.behind.key_files[: origin.behind.named_key_count]
         return tuple(dict.fromkeys((*given, *([] if origin.identity else usable)))), len(given)
@@ -268,6 +268,11 @@ def _first(found: Settings, keyword: str, default: str = "") -> str:
     """The first value of a setting; the default where it is unset or ``none``."""
     value = (found.get(keyword) or ("",))[0]
     return default if value.lower() in ("", "none") else value
+
+
+def _named_keys(found: Mapping[str, tuple[str, ...]], values: Mapping[str, str]) -> list[Path]:
+    """The key files that IdentityFile names; ``none`` keeps ssh from the default ones."""
+    return [targets.named_key(text, values) for text in found.get("identityfile", ()) if text.lower() != "none"]
 
 
 def _is_yes(found: Settings, keyword: str) -> bool:

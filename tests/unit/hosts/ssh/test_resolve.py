@@ -171,6 +171,17 @@ def test_tokens_and_variables_in_the_name_of_a_key_are_replaced(
     assert key in route(*words).target.key_files
 
 
+@needs_ssh
+@pytest.mark.parametrize("place", ["configuration", "arguments"])
+def test_an_identity_file_of_none_keeps_the_default_keys_from_hosts(home: Path, place: str) -> None:
+    write_config(home, "User me" + "\nIdentityFile none" * (place == "configuration"))
+    for name in ("id_ed25519", "work"):
+        (home / ".ssh" / name).touch()
+    words = ("-o", "IdentityFile=none") if place == "arguments" else ()
+    assert route(*words).target.key_files == ()
+    assert route(*words, "-i", "~/.ssh/work").target.key_files == (home / ".ssh/work",)
+
+
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("value", "means"), [("yes", True), ("Yes", True), ("true", True), ("no", False)])
 def test_yes_is_what_ssh_takes_for_it(value: str, means: bool) -> None:  # noqa: FBT001
