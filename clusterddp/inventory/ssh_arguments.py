@@ -100,7 +100,8 @@ _UNSUPPORTED = {"forwardagent": "agent forwarding", "forwardx11": "X11 forwardin
 class SshArgs:
     """A host's ssh arguments, sorted by how they are used."""
 
-    options: Mapping[str, tuple[str, ...]]  # lower-case keyword to its values, in the order given (ssh takes the first)
+    # lower-case keyword to its value (ssh takes the first), or of identityfile all in the order given
+    options: Mapping[str, tuple[str, ...]]
     config_file: str  # the value of ``-F``
     foreign: tuple[str, ...]  # options that only the ``ssh`` program honours
     unused: tuple[str, ...]  # what is never used, worded for a notice
@@ -120,7 +121,8 @@ def parse_ssh_args(arguments: Sequence[str], *, host: str, where: str = "") -> S
         if keyword == "-F":
             config_file = config_file or value
         elif keyword in _HONOURED:
-            options[keyword] = (*options.get(keyword, ()), value)
+            before = options.get(keyword, ())
+            options[keyword] = (*before, value) if keyword == "identityfile" else before or (value,)
             if keyword in _PASSED_BY_US:
                 continue
         elif keyword in _UNSUPPORTED and value.lower() not in harmless:
@@ -131,7 +133,7 @@ def parse_ssh_args(arguments: Sequence[str], *, host: str, where: str = "") -> S
         elif keyword not in _NO_EFFECT and value.lower() not in harmless:
             foreign.append(option)
         elif keyword == "controlpath" or keyword.startswith("serveralive"):
-            options[keyword] = (*options.get(keyword, ()), value)
+            options.setdefault(keyword, (value,))
         passed.append(option)
     return SshArgs(
         options=options,

@@ -16,6 +16,7 @@ HONOURED = [
     (["-o", 'ProxyCommand="ssh -W %h:%p b"'], {"proxycommand": ("ssh -W %h:%p b",)}),
     (["-o", "ProxyCommand ssh -o A=b -W %h:%p b"], {"proxycommand": ("ssh -o A=b -W %h:%p b",)}),
     (["-o", "UserKnownHostsFile = /k"], {"userknownhostsfile": ("/k",)}),
+    (["-oUserKnownHostsFile=/a /b", "-oUserKnownHostsFile=/c"], {"userknownhostsfile": ("/a /b",)}),
     (["-o", "stricthostkeychecking=no"], {"stricthostkeychecking": ("no",)}),
     (["-o", "ConnectTimeout=3"], {"connecttimeout": ("3",)}),
     (["-o", "ServerAliveInterval=30"], {"serveraliveinterval": ("30",)}),

@@ -51,6 +51,12 @@ def test_tokens_in_the_name_of_a_known_hosts_file_are_replaced(home: Path) -> No
     assert known_hosts(*words, "-o", "HostKeyAlias=first") == (home / "keys/first", home / "2222%")
 
 
+@pytest.mark.usefixtures("home")
+def test_the_first_setting_of_known_hosts_files_counts() -> None:
+    words = ("-o", "UserKnownHostsFile=/a /b", "-o", "UserKnownHostsFile=/c")
+    assert known_hosts(*words) == (Path("/a"), Path("/b"))
+
+
 @needs_ssh
 def test_a_known_hosts_file_that_only_ssh_can_name_is_that_which_it_names(
     home: Path, monkeypatch: pytest.MonkeyPatch
