@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.known_hosts import KnownHosts
     from clusterddp.inventory import HostEntry
 
-_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:@\[]+))(?::(?P<port>\d+))?/?")
+_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:@\[]+))(?::(?P<port>\d+))?/?")
 _MAX_HOPS = 8
 _NO_ARGS = SshArgs(options={}, config_file="", foreign=(), unused=(), passed=())
 _STRICT = ("", "yes", "true", "ask")

@@ -204,3 +204,18 @@ def test_a_key_may_have_its_public_file_alone_here(home: Path, line: str) -> Non
     assert target.key_files == (public,)
     assert target.absent_key is None
     assert "ssh-keygen" not in login_remedy(target, keys=False)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("text", "user", "host", "port"),
+    [
+        ("me@bastion:2222", "me", "bastion", 2222),
+        ("me@corp.com@bastion", "me@corp.com", "bastion", 22),
+        ("ssh://me@corp.com@[::1]:2222/", "me@corp.com", "::1", 2222),
+    ],
+)
+def test_the_user_of_a_jump_host_ends_at_the_last_at_sign(text: str, user: str, host: str, port: int) -> None:
+    via = route("-J", text).target.via
+    assert via is not None
+    assert (via.user, via.host, via.port) == (user, host, port)
