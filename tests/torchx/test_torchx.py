@@ -151,6 +151,18 @@ def test_an_inventory_that_only_the_folder_names_is_not_read(person: Person) -> 
     assert "without your consent" in last(done)
 
 
+def test_an_inventory_of_the_users_own_torchxconfig_is_used(person: Person) -> None:
+    home = Path(person.env["HOME"])
+    words = ("run", "-s", "clusterddp", "--dryrun", "dist.ddp", "--script", "train.py")
+    for file, own in {
+        "mine": dataclasses.replace(person, env={**person.env, "TORCHXCONFIG": str(home / "mine")}),
+        ".torchxconfig": dataclasses.replace(person, folder=home),
+    }.items():
+        (home / file).write_text("[clusterddp]\ninventory = hosts.yaml\n")
+        done = own.torchx(*words)
+        assert "-i hosts.yaml" in done.stdout, done.stderr
+
+
 def test_the_default_and_the_built_in_schedulers_stay(person: Person) -> None:
     shown = person.torchx("run", "--help").stdout
     assert f"clusterddp,{','.join(BUILT_IN)}" in "".join(shown.split())

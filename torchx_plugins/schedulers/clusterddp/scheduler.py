@@ -227,9 +227,16 @@ def _inventory(given: Any) -> str | None:
 
 
 def _refuse_inventory_of_folder(cfg: Mapping[str, Any]) -> None:
-    """Refuse an inventory that the current folder's .torchxconfig names: the folder may be a stranger's clone."""
+    """Refuse an inventory that the current folder's .torchxconfig names: the folder may be a stranger's clone.
+
+    Not one of the user's own file: that of TORCHXCONFIG, beside which torchx reads no other, or of the home.
+    """
+    folder, named = Path.cwd(), os.environ.get("TORCHXCONFIG")
+    read = Path(named).resolve().parent if named else folder
+    if read != folder or folder == Path.home().resolve():
+        return
     of_folder: dict[str, Any] = {}
-    config.apply(NAME, of_folder, dirs=[str(Path.cwd())])
+    config.apply(NAME, of_folder, dirs=[str(folder)])
     if cfg.get("inventory") and cfg["inventory"] == of_folder.get("inventory"):
         raise UsageError(
             f".torchxconfig: the inventory {cfg['inventory']} is not read without your consent",
