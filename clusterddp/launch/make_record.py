@@ -73,7 +73,10 @@ def run_record(
 def record_without_hosts(
     run: str, project: Project, inventory: Inventory, options: RunOptions, tree: Tree, code: str
 ) -> RunRecord:
-    """Return the part of a run's record that is known before its hosts are."""
+    """Return the part of a run's record that is known before its hosts are.
+
+    Its inventory and limit find the run's hosts again from any folder, whoever chose them: an option, or `up`.
+    """
     return RunRecord(
         hosts=(),
         run=run,
@@ -84,8 +87,8 @@ def record_without_hosts(
         code=code,
         git=tree.git,
         operator=operator(),
-        inventory=str(inventory.path) if inventory.path else None,
-        limit=options.limit,
+        inventory=str(inventory.path.absolute()) if inventory.path else None,
+        limit=options.limit or inventory.pattern or None,
         project=project.id,
         label=project.label,
         subfolder=project.subfolder,
