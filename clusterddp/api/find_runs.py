@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clusterddp.inventory import built_in_path
 from clusterddp.launch.make_record import operator
 from clusterddp.launch.options import option_values
+from clusterddp.project.project import short_path
 from clusterddp.runs import local_cache
-from clusterddp.runs.choose import Requester, choose_run
+from clusterddp.runs.choose import Requester, UnknownRunError, choose_run, is_called
 from clusterddp.runs.run import Run
 from clusterddp.runs.run_on_hosts import BRIEF, Wanted, current_spools, gather
 from clusterddp.runs.view.run_view import RunView, run_views
@@ -46,7 +50,23 @@ def find(site: Site, reference: str | None = None, *, reading: bool = True) -> R
     """Return the run of an id, a unique prefix of one, or a name, in brief; without: the live one, else the last."""
     option_values.read("reference", option_values.optional(option_values.text), reference)
     found = list_runs(site, Wanted(reference=reference, brief=True))
-    return choose_run(found, reference, owner(site.project), ending=not reading, notify=site.notify)
+    try:
+        return choose_run(found, reference, owner(site.project), ending=not reading, notify=site.notify)
+    except UnknownRunError as error:
+        elsewhere = _other_inventory(site, str(reference))
+        if elsewhere is None:
+            raise
+        remedy = f"it was started on the hosts of another inventory: -i {shlex.quote(short_path(elsewhere))}"
+        raise UnknownRunError(error.message, remedy=remedy) from error
+
+
+def _other_inventory(site: Site, reference: str) -> Path | None:
+    """Return the inventory on whose hosts this project started the run, if that is not the site's; else None."""
+    for record in reversed(site.project.runs(own=True)):
+        if is_called(record, reference):
+            path, current = Path(record.inventory or built_in_path()), site.inventory.path or built_in_path()
+            return None if path.resolve() == current.resolve() else path
+    return None
 
 
 def find_view(site: Site, reference: str | None = None, *, reading: bool = True) -> RunView:

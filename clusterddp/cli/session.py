@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clusterddp.api.cluster import Cluster
 from clusterddp.api.cluster_hosts import CONNECT_TIMEOUT
 from clusterddp.cli.command_lines import remember_cluster
-from clusterddp.cli.inventory_choice import choose, read_chosen
+from clusterddp.cli.inventory_choice import InventoryChoice, choose, read_chosen
 from clusterddp.cli.output import say
 from clusterddp.cli.project_options import option_location, project_settings
 from clusterddp.cli.prompt import prompt_function
@@ -21,7 +21,6 @@ from clusterddp.project.project import find, short_path
 from clusterddp.remote.shared.text.counted import counted
 
 if TYPE_CHECKING:
-    from clusterddp.cli.inventory_choice import InventoryChoice
     from clusterddp.inventory import Inventory
     from clusterddp.project.project import Project
 
@@ -37,6 +36,7 @@ def open_cluster(
     starts: bool = False,
     connect_timeout: float = CONNECT_TIMEOUT,
     keep: float | None = None,
+    built_in: bool = False,
 ) -> Cluster:
     """Return the cluster a command works on: that of ``-i``, else what ``up`` remembered, else the built-in one.
 
@@ -44,14 +44,15 @@ def open_cluster(
 
     ``quiet``: do not print which it is. ``accept``: record unknown host keys. ``starts``: the user's programs will be
     started, so a Python for the built-in nodes is looked for. ``connect_timeout``: in seconds. ``keep``: connections
-    are kept for later commands, for so many seconds after their last use. Raises InventoryError or UsageError if a file
+    are kept for later commands, for so many seconds after their last use. ``built_in``: the built-in one in any case.
+    Raises InventoryError or UsageError if a file
     or that Python is wrong, or the user has not agreed to that Python.
     """
     project = find()
     project_folder.clear_unfinished(project.folder)
     if line := project.update_location():
         say(line)
-    chosen = choose(project, inventory, limit)
+    chosen = InventoryChoice(path=None, limit=limit) if built_in else choose(project, inventory, limit)
     if chosen.path:
         remember_cluster(short_path(chosen.path), chosen.limit if chosen.limit_by else None)
     loaded = with_defaults(read_chosen(chosen), project)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
-from clusterddp.inventory.load import built_in, load, with_own_python
+from clusterddp.inventory.load import built_in, built_in_path, load, with_own_python
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables.reader import ForeignInventory
 from clusterddp.inventory.variables.variable_table import HostEntry
@@ -20,6 +20,7 @@ __all__ = [
     "Inventory",
     "ansible_cfg_notices",
     "built_in",
+    "built_in_path",
     "difference",
     "from_host_list",
     "load",

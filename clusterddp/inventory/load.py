@@ -100,9 +100,13 @@ def _document(source: InventorySource) -> Document:
 
 def built_in() -> Inventory:
     """The inventory used if there is none: two nodes on this machine, without SSH."""
-    path = next(candidate for candidate in _LOCAL_PATHS if candidate.is_file())
-    document = parse(path.read_text(encoding="utf-8"), _LOCAL_NAME)
+    document = parse(built_in_path().read_text(encoding="utf-8"), _LOCAL_NAME)
     return _build_inventory(document.data, _LOCAL_NAME, None)
+
+
+def built_in_path() -> Path:
+    """The file of the built-in inventory, which ``-i`` names where another one is remembered."""
+    return next(candidate for candidate in _LOCAL_PATHS if candidate.is_file())
 
 
 def with_own_python(inventory: Inventory) -> Inventory:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _MAX_LISTED = 5  # how many runs an error message lists
 
 
+class UnknownRunError(RunError):
+    """The hosts know no run of this id or name."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requester:
     """The user who gives a command (``user@machine``), and the id of the project it is given in.
@@ -56,7 +60,8 @@ def choose_run(
 
     ``runs`` are all runs, oldest first. ``ending``: the command ends or changes the run, rather than only reading it.
     ``notify`` receives a line that names the run chosen among several live ones. Raises ``RunError`` if no run matches,
-    or several do; ``UsageError`` if the reference is empty, which every id begins with.
+    or several do (``UnknownRunError``: none has this id or name); ``UsageError`` if the reference is empty, which every
+    id begins with.
     """
     if reference == "":
         raise UsageError("the name of a run is empty", remedy="name one, or leave it out for this project's run")
@@ -94,10 +99,14 @@ def array_runs(runs: Sequence[RunView], reference: str) -> list[RunView]:
     return sorted(newest, key=lambda view: (len(view.name), view.name))
 
 
+def is_called(record: RunRecord, reference: str) -> bool:
+    """Whether the reference is the run's name, its array's, or the beginning of its id."""
+    return reference in (record.name, *array_names(record)) or record.run.startswith(reference)
+
+
 def _matches(view: RunView, reference: str) -> bool:
     """Whether the reference is the run's name, its array's, its job's number, or the beginning of its id."""
-    names = (view.record.name, _job_number(view), *array_names(view.record))
-    return reference in names or view.run.startswith(reference)
+    return reference == _job_number(view) or is_called(view.record, reference) or view.run.startswith(reference)
 
 
 def _job_number(view: RunView) -> str | None:
@@ -167,7 +176,7 @@ def _find_referenced(runs: Sequence[RunView], reference: str) -> RunView:
         raise RunError(
             f"{reference!r} is the beginning of several runs: {_list_runs(prefixed)}", remedy="write more of it"
         )
-    raise RunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
+    raise UnknownRunError(f"no run {reference!r} on these hosts", remedy="`clusterddp runs --all` lists them")
 
 
 def _list_runs(runs: Sequence[RunView]) -> str:

@@ -6,6 +6,7 @@ CLUSTERDDP_TORCHX names the torchx (`make test-torchx` installs it); without it 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -101,6 +102,20 @@ def test_a_run_is_cancelled(person: Person) -> None:
     wait_until("the run is RUNNING", lambda: person.state(handle) == "RUNNING", timeout=LIMIT)
     assert "proved empty" in person.torchx("cancel", handle).stderr
     assert person.state(handle) == "CANCELLED"
+
+
+@pytest.mark.torch
+def test_a_run_is_found_where_it_was_started_once_up_has_remembered_other_hosts(person: Person, tmp_path: Path) -> None:
+    handle = person.start("wait")
+    wait_until("the run is RUNNING", lambda: person.state(handle) == "RUNNING", timeout=LIMIT)
+    variables = {"ansible_connection": "local", "clusterddp_python": sys.executable}
+    variables["clusterddp_state"] = str(tmp_path / "elsewhere")
+    (person.folder / "hosts.yaml").write_text(json.dumps({"all": {"hosts": {"other": {}}, "vars": variables}}))
+    done = person.run(str(PYTHON.with_name("clusterddp")), "up", "hosts.yaml")
+    assert done.returncode == 0, done.stderr
+    assert person.state(handle) == "RUNNING"
+    assert "rank 1 of 2" in person.torchx("log", f"{handle}/train/1").stdout
+    assert "proved empty" in person.torchx("cancel", handle).stderr
 
 
 @pytest.mark.torch

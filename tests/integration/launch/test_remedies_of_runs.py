@@ -236,3 +236,24 @@ def test_what_up_finds_of_a_lost_run_is_ended_by_the_told_command(user: User) ->
         wait_until("it has ended", lambda: process.poll() is not None)
     # Other tests' runs may have lost their supervisors on this machine.
     assert f"{run} without a supervisor" not in " ".join(typed(user, f"clusterddp up {INVENTORY}").split())
+
+
+ELSEWHERE = remedy("api/find_runs.py", "it was started on the hosts of another inventory: -i {}")
+NO_RUN = remedy("runs/choose.py", "`clusterddp runs --all` lists them")
+
+
+def test_a_run_of_another_inventory_is_found_by_the_told_option(user: User) -> None:
+    """What `up` has remembered since is not where it runs."""
+    write_inventory(user, "far", name="other.yaml", clusterddp_state=str(user.home / "other"))
+    typed(user, "clusterddp run -i other.yaml --name far train.py")
+    typed(user, f"CLUSTERDDP_PYTHON={lean_python()} clusterddp run --name built-in train.py")
+    typed(user, f"clusterddp up --skip torch {INVENTORY}")
+    for command, name in (("why", "far"), ("logs", "built-in"), ("status", "far")):
+        said = refused(user, f"clusterddp {command} {name}", ELSEWHERE, code=1)
+        (inventory,) = ELSEWHERE.printed(said)
+        assert (inventory == "other.yaml") == (name == "far")
+        typed(user, f"clusterddp {command} -i {inventory} {name}")
+    # A run of these hosts that is gone is not said to be elsewhere.
+    typed(user, "clusterddp run --name gone train.py")
+    typed(user, "clusterddp down --purge --yes")
+    refused(user, "clusterddp logs gone", NO_RUN, code=1)

@@ -89,7 +89,7 @@ class ClusterddpScheduler(Scheduler):
 
     def __init__(self, session_name: str) -> None:
         super().__init__(NAME, session_name)
-        self._clusters: dict[tuple[str | None, str | None], Cluster] = {}
+        self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -206,18 +206,20 @@ class ClusterddpScheduler(Scheduler):
             cluster.close()
         self._clusters.clear()
 
-    def _open(self, inventory: str | None, limit: str | None, *, starts: bool = False) -> Cluster:
+    def _open(
+        self, inventory: str | None, limit: str | None, *, starts: bool = False, built_in: bool = False
+    ) -> Cluster:
         """Return the cluster of an inventory, opened once; torchx asks several times in one command."""
-        key = (inventory, limit)
+        key, path = (inventory, limit, built_in), Path(inventory) if inventory else None
         if key not in self._clusters:
-            self._clusters[key] = open_cluster(Path(inventory) if inventory else None, limit, starts=starts)
+            self._clusters[key] = open_cluster(path, limit, starts=starts, built_in=built_in)
         return self._clusters[key]
 
     def _of_run(self, app_id: str) -> Cluster:
         """Return the cluster that a run was started on from this project, else the one that other commands use."""
         for record in reversed(find().runs(own=True)):
-            if app_id in (record.run, record.name) and record.inventory:
-                return self._open(record.inventory, record.limit)
+            if app_id in (record.run, record.name):
+                return self._open(record.inventory, record.limit, built_in=record.inventory is None)
         return self._open(_inventory(None), None)
 
 
