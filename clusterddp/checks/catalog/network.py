@@ -59,25 +59,27 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
     sparse = len(evidence.hosts) > ALL_PAIRS_HOSTS  # then no host looks up all names
     addresses_of = {entry.name: {interface.address for interface in facts.addresses} for entry, facts in evidence.facts}
     for report in evidence.hosts:
-        wrong: dict[str, list[str]] = {}
+        wrong: dict[tuple[str, bool], list[str]] = {}
         health = HEALTH.of(report)
         for other in evidence.hosts:
             if not other.facts or not report.facts or health is None:
                 continue
             if other.facts.boot == report.facts.boot:
                 continue
-            lookup = lookup_of(report, other.facts.hostname)
+            name = other.facts.hostname
+            by_hand = name != other.name  # of others hosts.yml writes the inventory's names alone
+            lookup = lookup_of(report, name)
             if lookup is None and sparse and health.names:
                 continue
             if lookup is None:
-                wrong.setdefault("was not looked up", []).append(other.facts.hostname)
+                wrong.setdefault(("was not looked up", by_hand), []).append(name)
             elif not lookup.addresses:
-                wrong.setdefault(f"cannot be looked up ({lookup.error})", []).append(other.facts.hostname)
+                wrong.setdefault((f"cannot be looked up ({lookup.error})", by_hand), []).append(name)
             elif all(map(is_loopback, lookup.addresses)) or not set(lookup.addresses) & addresses_of[other.name]:
-                wrong.setdefault("has an address of another machine", []).append(other.facts.hostname)
-        for what, names in wrong.items():
+                wrong.setdefault(("has an address of another machine", by_hand), []).append(name)
+        for (what, by_hand), names in wrong.items():
             verdict = unknown if what == "was not looked up" else warn
-            yield verdict(report.name, f"{folded_names(sorted(names))}: the name {what}")
+            yield verdict(report.name, f"{folded_names(sorted(names))}: the name {what}", by_hand=by_hand)
         if sparse and not wrong:
             message = f"every host knows the names of {PARTNERS} others"
             yield Finding(verdict="pass", hosts=(report.name,), message=message)

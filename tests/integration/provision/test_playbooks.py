@@ -79,13 +79,15 @@ def test_hosts_are_prepared_before_up_looks_at_them_and_a_second_time_changes_no
     first, second = lab.hosts
     shrink_shm(first)
     first.name_is_loopback()
+    first.run(["hostname", f"{first.name}.lab.example"], user="root")  # as RHEL and many clouds have it
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 100  # what a container's root may not exceed
     asked = ("up", str(lab.inventory), "--playbook", "hosts.yml", "--", *AS_ROOT, "-e", f"open_files={files}")
     assert changed(user.run(*asked)) == {"gpu00": 5, "gpu01": 2}
     assert shm(first) == pytest.approx(shm(second), rel=0.01)
     for host in (first, second):
-        own = host.run(["getent", "ahosts", host.name]).stdout
-        assert {line.split()[0] for line in own.splitlines()} == {host.address}
+        for name in (host.name, host.run(["hostname"]).stdout.strip()):
+            own = host.run(["getent", "ahosts", name]).stdout
+            assert {line.split()[0] for line in own.splitlines()} == {host.address}
         assert host.run(["getent", "hosts", first.address]).stdout.split()[1] == first.name
     assert first.run(["su", "-", "trainer", "-c", "ulimit -Hn"], user="root").stdout.strip() == str(files)
     assert changed(user.run(*asked)) == {"gpu00": 0, "gpu01": 0}

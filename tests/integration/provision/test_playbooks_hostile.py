@@ -76,7 +76,7 @@ def test_a_host_that_lies_of_itself_fails_alone_and_writes_in_no_other_hosts_fil
     lab = with_root(make_lab(5))
     good, lines, types, jinja, late = lab.hosts
     inventory = lab.write_inventory(lab.folder / "names.yaml", more={"all": {"clusterddp_address": "known.by.facts"}})
-    facts = ("hostname", "memtotal_mb", "service_mgr", "user_id")
+    facts = ("hostname", "nodename", "memtotal_mb", "service_mgr", "user_id")
     run = f"{{{{ lookup('ansible.builtin.pipe', 'touch {tmp_path}/evaluated') }}}}"
     text = f"10.77.0.9\n{LINE}"
     make_liar(lines, {**lies(facts, text), "ansible_default_ipv4": {"address": text}})
@@ -93,7 +93,7 @@ def test_a_host_that_lies_of_itself_fails_alone_and_writes_in_no_other_hosts_fil
     assert f"{good.address} gpu00\n" in names_of(good)
     assert (names_of(lines), names_of(types), names_of(jinja)) == before
     for host in (lines, types, jinja):
-        for name in ("hostname", "default_ipv4.address", "memtotal_mb", "service_mgr"):
+        for name in ("hostname", "nodename", "default_ipv4.address", "memtotal_mb", "service_mgr"):
             assert re.search(rf"{host.name} reports .* as {name}: that is not ", said_of(done, host)), name
     assert max(map(len, done.out.splitlines())) < 2000
     assert not (tmp_path / "evaluated").exists()

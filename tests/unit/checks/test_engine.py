@@ -208,6 +208,22 @@ def test_a_dead_name_server_is_told_by_host() -> None:
     assert result.message == "gpu01, gpu03: the name cannot be looked up (no answer within 4 s)"
 
 
+def test_hosts_yml_is_named_for_names_of_the_inventory_alone() -> None:
+    """A hostname that the inventory does not have is written on its own host only."""
+    found, silent = Lookup(addresses=("10.0.0.3",)), Lookup(error="no answer within 4 s")
+    hosts = [
+        seen(name, *NAMES, hostname=hostname, health={"names": {**HEALTH.of(seen(name, *NAMES)).names, **names}})  # type: ignore[union-attr]
+        for name, hostname, names in (
+            ("gpu01", "gpu01", {"node-03": found}),
+            ("gpu02", "gpu02", {"node-03": silent, "gpu01": silent}),
+            ("gpu03", "node-03", {"node-03": found}),
+        )
+    ]
+    results = wrong(cluster(*hosts))
+    assert {one.message.partition(":")[0]: one.playbook for one in results} == {"gpu01": "hosts.yml", "node-03": ""}
+    assert ["hosts.yml" in one.fix for one in results] == [bool(one.playbook) for one in results]
+
+
 @pytest.mark.parametrize(
     ("word", "meaning"),
     [
