@@ -174,8 +174,8 @@ class EndDetector:
 def query_view(run: RunOnHosts, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
     """Return the run as all its hosts, or the given ones, report it now; hosts known to be silent are not asked."""
     # The view's ``silent`` names these hosts too, as if they had been asked in vain.
-    asked = (run.hosts if hosts is None else hosts) - silent
-    view = run.view(asked, brief=brief, quiet=True, patience=SILENCE_LIMIT)
+    asked, without = (None, silent) if hosts is None else (hosts - silent, ())
+    view = run.view(asked, brief=brief, quiet=True, patience=SILENCE_LIMIT, without=without)
     skipped = silent if hosts is None else silent & hosts
     return replace(view, silent=tuple(dict.fromkeys((*view.silent, *sorted(skipped & set(view.record.hosts))))))
 

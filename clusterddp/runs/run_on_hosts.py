@@ -15,7 +15,7 @@ from clusterddp.inventory.patterns import select
 from clusterddp.remote.shared.names.host_names import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -97,11 +97,21 @@ def gather(
     do not report hosts that do not answer. ``patience``: seconds of silence after which a host counts as not answering.
     Raises HostError or HostsError if no host answers, and the project knows of no such run either.
     """
+    return _reports(site, run, _ask(site, run, hosts, wanted, patience), quiet=quiet)
+
+
+def _ask(
+    site: Site, run: str, hosts: Container[str] | None, wanted: Wanted, patience: float | None
+) -> list[Outcome[Reports]]:
+    """Return what each host, or each of the given ones, reports of a run; arguments as in ``gather``."""
+    entries = [entry for entry in site.inventory.run_hosts if hosts is None or entry.name in hosts]
+    return site.describe(run, entries, wanted, patience)
+
+
+def _reports(site: Site, run: str, outcomes: Sequence[Outcome[Reports]], *, quiet: bool) -> tuple[Reports, list[str]]:
+    """Return the reports in these outcomes, and the hosts without one; raises as ``gather``."""
     from clusterddp.runs import local_cache  # noqa: PLC0415 - only what asks for runs
 
-    inventory = site.inventory
-    entries = [entry for entry in inventory.run_hosts if hosts is None or entry.name in hosts]
-    outcomes = site.describe(run, entries, wanted, patience)
     if all(outcome.error for outcome in outcomes) and not local_cache.has_data(site.project, run):
         values(outcomes)  # raises their errors
     silent = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error}
@@ -189,8 +199,11 @@ class RunOnHosts:
         brief: bool = False,
         quiet: bool = False,
         patience: float | None = None,
+        without: Collection[str] = (),
     ) -> RunView:
         """Return the run as all its hosts, or the given ones, report it now.
+
+        Hosts that have joined it since it was looked up are asked too, as far as the inventory has them.
 
         Args:
             hosts: Ask only these.
@@ -198,16 +211,30 @@ class RunOnHosts:
             quiet: Do not report hosts that do not answer.
             patience: Seconds of silence after which a host counts as not answering; None: as long as a connection may
                 take.
+            without: Hosts that are not asked unless there are no others.
 
         Raises:
             RunError: No host that answers knows the run; RunRemovedError if all answer.
             HostError, HostsError: None of its hosts answers.
         """
+        wanted, known = Wanted(brief=brief), self.hosts
+        outcomes = _ask(self.cluster, self.id, hosts or known.difference(without) or known, wanted, patience)
+        view = self._view_of(outcomes, quiet=quiet)
+        if hosts or view.job:  # a job's nodes are not asked one by one
+            return view
+        reachable = {entry.name for entry in self.cluster.inventory.run_hosts}
+        joined = reachable.intersection(view.record.hosts).difference(known, without)
+        if not joined:
+            return view
+        more = _ask(self.cluster, self.id, joined, wanted, patience)
+        return self._view_of([*outcomes, *more], quiet=quiet)
+
+    def _view_of(self, outcomes: Sequence[Outcome[Reports]], *, quiet: bool) -> RunView:
+        """Return the run as hosts have reported it; raises as ``view``."""
         from clusterddp.runs import local_cache  # noqa: PLC0415 - only what asks for runs
         from clusterddp.runs.view.run_view import run_views  # noqa: PLC0415 - likewise
 
-        wanted, names = Wanted(brief=brief), hosts or self.hosts
-        reports, silent = gather(self.cluster, self.id, names, wanted, quiet=quiet, patience=patience)
+        reports, silent = _reports(self.cluster, self.id, outcomes, quiet=quiet)
         kept = local_cache.finished_runs(self.cluster.project, self.id)
         for view in run_views(reports, silent, kept, wanted=self.id):
             if view.run == self.id:

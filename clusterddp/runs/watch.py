@@ -180,7 +180,7 @@ class RunWatch:
 
     def _query_view(self) -> RunView | None:
         try:
-            return self.run.view(self.run.hosts - self._broken, quiet=True, patience=SILENCE_LIMIT)
+            return self.run.view(quiet=True, patience=SILENCE_LIMIT, without=self._broken)
         except ClusterddpError:  # the code that follows the run reports it
             return None
 

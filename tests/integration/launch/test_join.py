@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,15 +119,22 @@ def test_two_hosts_that_join_at_the_same_moment_both_take_part(lab: Lab, tmp_pat
     assert sorted(rank for host in hosts for rank in host["ranks"]) == [0, 1, 2]
 
 
+@contextlib.contextmanager
+def one_joins_late(lab: Lab, user: User, *words: str) -> Iterator[Live]:
+    """A run on two of three hosts, whose third, gpu01, joins it by itself as soon as it answers."""
+    late = lab.host("gpu01")
+    late.power_off()
+    with user.start("run", "--nnodes", "2:3", "--max-restarts", "3", *words, "train.py") as live:
+        live.wait_for("rank 1 of 2")
+        late.boot()
+        yield live
+
+
 def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(3, connect_timeout=2)
     user = User(tmp_path)
     prepare(user, lab, SCRIPT)
-    late = lab.host("gpu01")
-    late.power_off()
-    with user.start("run", "--nnodes", "2:3", "--max-restarts", "3", "train.py") as live:
-        live.wait_for("rank 1 of 2")
-        late.boot()
+    with one_joins_late(lab, user) as live:
         done = live.end()
     assert done.code == 0, done.err
     assert "gpu01 joins" in done.notes
@@ -136,6 +144,21 @@ def test_a_host_that_did_not_answer_at_the_start_joins_when_it_does(make_lab: Ma
         ("gpu02", 1),
         ("gpu01", 2),
     }
+
+
+def test_ctrl_c_proves_that_nothing_is_left_on_a_host_that_joined(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(3, connect_timeout=2)
+    user = User(tmp_path)
+    prepare(user, lab, SCRIPT.replace('"3"', '"4"'))
+    with one_joins_late(lab, user, "--result", "end.json") as live:
+        live.wait_for("rank 2 of 3")
+        live.interrupt()
+        done = live.end()
+    assert done.code == 130
+    for name in ("gpu00", "gpu01", "gpu02"):
+        assert [note for note in done.notes if note.startswith(f"{done.run}: {name}: ")], done.err
+    hosts = json.loads((user.folder / "end.json").read_text())["hosts"]
+    assert {(host["name"], host["state"]) for host in hosts} == {(f"gpu0{rank}", "stopped") for rank in range(3)}
 
 
 def test_another_host_takes_the_place_of_one_that_was_rebooted(make_lab: MakeLab, tmp_path: Path) -> None:

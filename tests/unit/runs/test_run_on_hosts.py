@@ -1,4 +1,4 @@
-"""A run that its hosts know no more: the project's verdict counts, or it was removed."""
+"""What a run's hosts report of it: those that know it no more, and those that have joined it since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_of(told: list[Told], *answers: Outcome[Any], monkeypatch: pytest.MonkeyP
     record = told[0].node.record._replace(project=project.known_id)
     entries = tuple(HostEntry(name=one.host, address=one.host) for one in told)
     site: Any = SimpleNamespace(
-        inventory=SimpleNamespace(run_hosts=entries),
+        inventory=SimpleNamespace(hosts=entries, run_hosts=entries),
         project=project,
         describe=lambda *_: list(answers),
         connections=SimpleNamespace(report=print),
@@ -65,3 +65,56 @@ def test_a_run_of_which_nothing_is_known_was_removed_unless_a_host_is_silent(
     with pytest.raises(RunError, match="is on no host that answers") as caught:
         other.view()
     assert not isinstance(caught.value, RunRemovedError)
+
+
+def joined_by_another(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[RunOnHosts, list[list[str]]]:
+    """A run that was looked up on two hosts before a third joined it, and which hosts are asked at a time."""
+    asked: list[list[str]] = []
+    names = ["gpu00", "gpu01", "gpu02"]
+    told = [Told(rank, hosts=names) for rank in range(3)]
+    run = run_of(told, monkeypatch=monkeypatch, folder=tmp_path)
+    run.record, run.spools = run.record._replace(hosts=("gpu00", "gpu01")), {"gpu00": "/s", "gpu01": "/s"}
+    nodes = {one.host: one.node for one in told}
+
+    def describe(_: str, entries: Any, *_more: object) -> list[Outcome[Any]]:
+        asked.append([entry.name for entry in entries])
+        return [Outcome(name=entry.name, value=[nodes[entry.name]]) for entry in entries]
+
+    site: Any = run.cluster
+    site.describe = describe
+    return run, asked
+
+
+def test_a_host_that_has_joined_since_the_run_was_looked_up_is_asked_too(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = joined_by_another(tmp_path, monkeypatch)
+    view = run.view()
+    assert asked == [["gpu00", "gpu01"], ["gpu02"]]
+    assert [(host.name, host.state) for host in view.hosts()] == [(f"gpu0{rank}", "running") for rank in range(3)]
+    newest, (*_, last) = run.at(view), asked
+    assert (newest.spools["gpu02"], last) == ("/s/runs/r1/1/2-gpu02", ["gpu02"])
+    newest.view()
+    assert asked[2:] == [["gpu00", "gpu01", "gpu02"]]  # then one question is enough
+
+
+def test_a_joined_host_without_an_answer_is_silent_and_one_that_is_not_to_be_asked_is_not(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = joined_by_another(tmp_path, monkeypatch)
+    answers = run.cluster.describe
+
+    def describe(name: str, entries: Any, *more: Any) -> list[Outcome[Any]]:
+        error = UnreachableError("gpu02", "no answer")
+        return [
+            Outcome(name=outcome.name, error=error) if outcome.name == "gpu02" else outcome
+            for outcome in answers(name, entries, *more)
+        ]
+
+    site: Any = run.cluster
+    site.describe = describe
+    assert run.view(quiet=True).silent == ("gpu02",)
+    asked.clear()
+    run.view(without={"gpu01", "gpu02"})
+    run.view({"gpu00"})
+    assert asked == [["gpu00"], ["gpu00"]]
