@@ -149,12 +149,15 @@ class Run(RunOnHosts):
 
     def _read_lines(self, selection: Selection) -> Iterator[LogLine]:
         """Yield the selected lines of all hosts; an attempt before the last one has ended, so it is not followed."""
-        follow = selection.follow and self.attempt == max(self.attempts, default=self.attempt)
+        is_last = self.attempt == max(self.attempts, default=self.attempt)
+        follow = selection.follow and is_last
         run = self
         if follow:
             run = self.begun(lambda _line: None)
-        elif not self.attempts:  # just started: it may not have had a host yet, or be in another attempt by now
-            run = self.at(self.view(brief=True))
+        elif self.live and is_last:  # hosts may have begun or joined since
+            newest = self.at(self.view(brief=True))
+            if newest.attempt == self.attempt or not self.attempts:  # just started: it may be in another by now
+                run = newest
         follower = Follower(run, replace(selection, follow=follow), lambda _event, line: self.cluster.notify(line))
         yield from lines(follower.batches())
 

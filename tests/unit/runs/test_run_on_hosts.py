@@ -11,11 +11,12 @@ from clusterddp.errors import RunError, RunRemovedError, UnreachableError
 from clusterddp.hosts.fanout import Outcome
 from clusterddp.inventory import HostEntry
 from clusterddp.project.project import find
-from clusterddp.runs.run_on_hosts import RunOnHosts
+from clusterddp.runs import run as running
+from clusterddp.runs.run import Run
 from tests.unit.runs_told import Told
 
 
-def run_of(told: list[Told], *answers: Outcome[Any], monkeypatch: pytest.MonkeyPatch, folder: Any) -> RunOnHosts:
+def run_of(told: list[Told], *answers: Outcome[Any], monkeypatch: pytest.MonkeyPatch, folder: Any) -> Run:
     """A run on two hosts, each of which answers so."""
     monkeypatch.chdir(folder)
     project = find()
@@ -27,9 +28,7 @@ def run_of(told: list[Told], *answers: Outcome[Any], monkeypatch: pytest.MonkeyP
         describe=lambda *_: list(answers),
         connections=SimpleNamespace(report=print),
     )
-    return RunOnHosts(
-        cluster=site, id=told[0].node.run, attempt=1, spools=dict.fromkeys(record.hosts, ""), record=record
-    )
+    return Run(cluster=site, id=told[0].node.run, attempt=1, spools=dict.fromkeys(record.hosts, ""), record=record)
 
 
 GONE: list[Outcome[Any]] = [Outcome(name=name, value=[]) for name in ("gpu00", "gpu01")]
@@ -67,7 +66,7 @@ def test_a_run_of_which_nothing_is_known_was_removed_unless_a_host_is_silent(
     assert not isinstance(caught.value, RunRemovedError)
 
 
-def joined_by_another(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[RunOnHosts, list[list[str]]]:
+def joined_by_another(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, list[list[str]]]:
     """A run that was looked up on two hosts before a third joined it, and which hosts are asked at a time."""
     asked: list[list[str]] = []
     names = ["gpu00", "gpu01", "gpu02"]
@@ -118,3 +117,27 @@ def test_a_joined_host_without_an_answer_is_silent_and_one_that_is_not_to_be_ask
     run.view(without={"gpu01", "gpu02"})
     run.view({"gpu00"})
     assert asked == [["gpu00"], ["gpu00"]]
+
+
+@pytest.mark.parametrize(("attempts", "attempt"), [({}, 1), ({1: {"gpu00": "/s"}}, 1), ({2: {"gpu00": "/s"}}, 2)])
+def test_the_lines_of_a_live_run_are_also_those_of_a_host_that_joined_its_attempt(
+    attempts: dict[int, dict[str, str]], attempt: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = joined_by_another(tmp_path, monkeypatch)
+    run.attempts, run.attempt = attempts, attempt
+    read: list[set[str]] = []
+
+    class Follower:
+        def __init__(self, followed: Run, *_: object) -> None:
+            read.append({*followed.spools})
+
+        def batches(self) -> Any:
+            return iter(())
+
+    monkeypatch.setattr(running, "Follower", Follower)
+    assert list(run.logs()) == []
+    assert read == [{"gpu00", "gpu01"} if attempt == 2 else {"gpu00", "gpu01", "gpu02"}]
+    run.live = False
+    asked.clear()
+    list(run.logs())
+    assert asked == []
