@@ -91,7 +91,7 @@ def attach(
             write_after_failure(run, verdict)
         if verdict:
             notifier.tell(end_event(verdict.state), verdict.line)
-        code = print_own_end(run, verdict, f" in {seconds:.1f} s")
+        code = print_own_end(lines.latest(run), verdict, f" in {seconds:.1f} s")
     except DetachedError:
         progress.end()
         say(f"detached; `clusterddp logs --follow {run.id}` shows it again, `clusterddp stop {run.id}` ends it")
@@ -167,6 +167,10 @@ class _RunLines:
             self.notifier.record = follower.run.record
             return verdict
 
+    def latest(self, run: Run) -> RunOnHosts:
+        """Return the run in the attempt that was followed last, with the hosts that have joined it."""
+        return self._follower.run if self._follower else run
+
     def show_rest(self, run: Run, proofs: list[Proof]) -> None:
         """Show what was printed while the run was stopped, on hosts that answered, until Ctrl-C or a paused reader."""
         answered = {proof.host for proof in proofs if not proof.error}
@@ -225,7 +229,7 @@ def _stop_run(run: Run, grace: float, interrupt: KeyboardInterrupt, lines: _RunL
         lines.show_rest(run, proofs)
     if lines and verdict:
         lines.notifier.tell(end_event(verdict.state), verdict.line)
-    return print_own_end(run, verdict) if verdict else code
+    return print_own_end(lines.latest(run) if lines else run, verdict) if verdict else code
 
 
 def _raise_detached(*_: object) -> NoReturn:

@@ -13,11 +13,11 @@ from clusterddp.runs.view.preload_hint import is_new
 from clusterddp.runs.wrong_results import find_wrong_result
 
 if TYPE_CHECKING:
-    from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.verdict_lines import Verdict
 
 
-def print_own_end(run: Run, verdict: Verdict | None, took: str = "") -> int:
+def print_own_end(run: RunOnHosts, verdict: Verdict | None, took: str = "") -> int:
     """Print how the run of this command ended and where its files are, a failure's verdict last.
 
     ``verdict``: None if the run goes on. ``took``: the end of a successful run's line, such as " in 5.0 s".
@@ -37,7 +37,7 @@ def print_own_end(run: Run, verdict: Verdict | None, took: str = "") -> int:
     return verdict.exit_code
 
 
-def print_followed_end(run: Run, verdict: Verdict | None) -> int:
+def print_followed_end(run: RunOnHosts, verdict: Verdict | None) -> int:
     """Print how a run ended whose lines this command has followed; None: it goes on."""
     if verdict is None:
         return _print_unknown()
@@ -45,7 +45,7 @@ def print_followed_end(run: Run, verdict: Verdict | None) -> int:
     return _print_named(run, verdict)
 
 
-def print_awaited_end(run: Run, verdict: Verdict) -> int:
+def print_awaited_end(run: RunOnHosts, verdict: Verdict) -> int:
     """Print how one of several runs ended: each line names the run, and its workers' lines are left out."""
     for line in verdict.preface:
         say(f"run {run.id}: {line}")
@@ -57,12 +57,12 @@ def _print_unknown() -> int:
     return EXIT_NOT_THE_SCRIPT
 
 
-def _print_named(run: Run, verdict: Verdict) -> int:
+def _print_named(run: RunOnHosts, verdict: Verdict) -> int:
     say(f"run {run.id}: {verdict.line}")
     return verdict.exit_code
 
 
-def _print_reasons(run: Run, verdict: Verdict) -> None:
+def _print_reasons(run: RunOnHosts, verdict: Verdict) -> None:
     """Print what comes before a verdict: notices, the last lines of the first failure, the remedy."""
     for line in verdict.notices:
         say(line)

@@ -9,6 +9,7 @@ from clusterddp.errors import ClusterddpError
 from clusterddp.hosts.ask import ask
 from clusterddp.remote.shared.processes.process_records import LastWords, LastWordsRequest
 from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
+from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.text.folding import cut_in_the_middle
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ def failure_output(run: RunOnHosts, failure: Failure) -> list[str]:
     if worker.signal in SENT_FROM_OUTSIDE and worker.cause in {SIGNAL, OUT_OF_MEMORY}:
         return []
     try:
-        spools = run.spools if failure.attempt == run.attempt else run.view().spools.get(failure.attempt, {})
-        if not spools.get(failure.host):
+        spool = _spool(run, failure)
+        if not spool:
             return []
-        asked = LastWordsRequest(spool=spools[failure.host], start=worker.start, local_rank=worker.local_rank)
+        asked = LastWordsRequest(spool=spool, start=worker.start, local_rank=worker.local_rank)
         lines = relevant_lines(ask(run.reader(failure.host), "last_words", asked, LastWords, timeout=TIMEOUT).text)
     except ClusterddpError:  # no longer available: the verdict says what is known
         return []
@@ -47,6 +48,16 @@ def failure_output(run: RunOnHosts, failure: Failure) -> list[str]:
     heading = "traceback" if _TRACEBACK.match(lines[0]) else "last lines"
     shows = f"`clusterddp logs {run.id} --rank {worker.rank} --stream err` shows all"
     return [f"{heading} of rank {worker.rank} ({failure.host}:{worker.local_rank}):", *shorten(lines, shows)]
+
+
+def _spool(run: RunOnHosts, failure: Failure) -> str:
+    """Return the folder of the attempt in which a worker failed, on its host; empty if that is nowhere known.
+
+    The run is looked at again if it was looked up in another attempt, or before the host joined it.
+    """
+    known = run.spools.get(failure.host) if failure.attempt == run.attempt else ""
+    view = None if known else run.view(brief=True, quiet=True, patience=SILENCE_LIMIT)
+    return known or (view.spools.get(failure.attempt, {}).get(failure.host, "") if view else "")
 
 
 def relevant_lines(text: str) -> list[str]:

@@ -33,6 +33,8 @@ SETTLE_LIMIT = 30.0  # seconds for the hosts' exit records after their logs have
 class Follower:
     """Follows one run; ``verdict`` is how it ended, once ``batches`` is exhausted, or None if the run goes on.
 
+    ``run`` is the run in the attempt that is followed, with the hosts that have joined it.
+
     ``tell`` receives notable events of the run as a name (``lost``, ``relaunched``) and a line. ``wait`` returns after
     how many seconds without log events an empty batch is yielded; None: only batches with events are. ``watch`` takes
     note of each batch after the caller has handled it.
@@ -77,6 +79,7 @@ class Follower:
                 self.tell("missing", line)
             view = self._wait_for_end()
             if view.attempt == self.run.attempt:
+                self.run = self.run if view.live else self.run.at(view)
                 self.verdict = self.run.watched(view)
                 return
             self.selection = replace(self.selection, start={}, tail=None)

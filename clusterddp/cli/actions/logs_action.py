@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clusterddp.logs.render import Renderer
     from clusterddp.logs.resume import Offsets
     from clusterddp.runs.run import Run
+    from clusterddp.runs.run_on_hosts import RunOnHosts
     from clusterddp.runs.view.verdict_lines import Verdict
 
 
@@ -142,7 +143,7 @@ class AttemptReader:
     """Reads the lines of a run's attempts, one after the other; follows the last if ``selection`` says so."""
 
     def __init__(self, attempts: list[Run], selection: Selection, silence: float) -> None:
-        self.run = attempts[-1]
+        self.run: RunOnHosts = attempts[-1]  # once it was followed, in its last attempt
         self.selection, self.silence = selection, silence
         self.attempts = attempts
         self.verdict: Verdict | None = None
@@ -174,7 +175,9 @@ class AttemptReader:
             Follower(last, selection, say_event, wait).follow(note_missing)
             return
         with RunWatch(last, say_event, silence=self.silence) as watch:
-            self.verdict = Follower(last, selection, say_event, wait, watch).follow(note_missing)
+            follower = Follower(last, selection, say_event, wait, watch)
+            self.verdict = follower.follow(note_missing)
+            self.run = follower.run
 
     def _selection_of(self, run: Run, offsets: Offsets, *, follow: bool) -> Selection:
         """Return the selection for one attempt, from its ``offsets`` on."""

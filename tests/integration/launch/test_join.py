@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,15 @@ if world != "3":
 WAITS = f"""{WAIT}
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
 wait_for(sys.argv[1])
+"""
+
+# The rank of the host that makes it a world of three fails; then the others do, once they are told to.
+FAILS = f"""{WAIT}
+rank, world = os.environ["RANK"], os.environ["WORLD_SIZE"]
+print("rank", rank, "of", world, flush=True)
+assert (rank, world) != ("2", "3"), "loss is NaN"
+wait_for("/tmp/go on")
+sys.exit(1)
 """
 
 
@@ -120,11 +130,11 @@ def test_two_hosts_that_join_at_the_same_moment_both_take_part(lab: Lab, tmp_pat
 
 
 @contextlib.contextmanager
-def one_joins_late(lab: Lab, user: User, *words: str) -> Iterator[Live]:
+def one_joins_late(lab: Lab, user: User, *words: str, restarts: int = 3) -> Iterator[Live]:
     """A run on two of three hosts, whose third, gpu01, joins it by itself as soon as it answers."""
     late = lab.host("gpu01")
     late.power_off()
-    with user.start("run", "--nnodes", "2:3", "--max-restarts", "3", *words, "train.py") as live:
+    with user.start("run", "--nnodes", "2:3", "--max-restarts", str(restarts), *words, "train.py") as live:
         live.wait_for("rank 1 of 2")
         late.boot()
         yield live
@@ -159,6 +169,25 @@ def test_ctrl_c_proves_that_nothing_is_left_on_a_host_that_joined(make_lab: Make
         assert [note for note in done.notes if note.startswith(f"{done.run}: {name}: ")], done.err
     hosts = json.loads((user.folder / "end.json").read_text())["hosts"]
     assert {(host["name"], host["state"]) for host in hosts} == {(f"gpu0{rank}", "stopped") for rank in range(3)}
+
+
+def test_what_is_said_of_a_failed_run_has_the_host_that_joined(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(3, connect_timeout=2)
+    user = User(tmp_path)
+    prepare(user, lab, FAILS)
+    with one_joins_late(lab, user, "--result", "end.json", "--bundle", restarts=0) as live:
+        live.wait_for("rank 2 of 3")
+        for name in ("gpu00", "gpu02"):
+            lab.host(name).write("/tmp/go on", "")
+        failed = live.end()
+    assert failed.code == 1
+    assert "traceback of rank 2 (gpu01:0):" in failed.notes, failed.err
+    assert "rank 2 (gpu01:0) failed first: AssertionError: loss is NaN (train.py:" in failed.notes[-1]
+    (bundle,) = (user.folder / ".clusterddp" / "bundles").glob("*.tar.gz")
+    with tarfile.open(bundle) as archive:
+        assert [name for name in archive.getnames() if "/hosts/gpu01/" in name]
+    hosts = json.loads((user.folder / "end.json").read_text())["hosts"]
+    assert {host["name"]: host["state"] for host in hosts}["gpu01"] in ("failed", "stopped")
 
 
 def test_another_host_takes_the_place_of_one_that_was_rebooted(make_lab: MakeLab, tmp_path: Path) -> None:

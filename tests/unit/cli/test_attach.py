@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from clusterddp.cli import attach, interrupts
 from clusterddp.cli.output import STDOUT
+from clusterddp.cli.run_lines import Display
 from clusterddp.errors import UnreachableError
 from clusterddp.logs.checked_frames import FilePart, Lines
 from clusterddp.logs.merge import FrameArrived
@@ -139,6 +141,32 @@ def test_who_is_notified_hears_of_a_stop_by_ctrl_c() -> None:
     notifier = SimpleNamespace(tell=lambda *event: told.append(event))
     assert followed(signal.SIGINT, verdict=Verdict(record=record), notifier=notifier) == 130
     assert told == [("stopped", "stopped by Ctrl-C")]
+
+
+def test_the_end_of_a_followed_run_is_told_of_its_last_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = VerdictRecord(2, RunState.SUCCEEDED, 0, "succeeded after 1 relaunch", "gpu00", 0, ("gpu00",))
+    last, verdict = SimpleNamespace(record=None), Verdict(record=record)
+    told: list[object] = []
+
+    def follower(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(run=last, follow=lambda _: verdict)
+
+    def end(*words: object) -> int:
+        told.extend(words[:2])
+        return 0
+
+    monkeypatch.setattr(attach, "Follower", follower)
+    monkeypatch.setattr(attach, "RunWatch", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(attach, "writer", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(attach, "fold_if_many_ranks", lambda *_: None)
+    monkeypatch.setattr(attach, "print_own_end", end)
+    run: Any = SimpleNamespace(id="r1", record=RunRecord(hosts=("gpu00",)), spools={}, begun=lambda _: run)
+    cluster: Any = SimpleNamespace(inventory=SimpleNamespace(hosts=(), path="i"), join=None)
+    progress: Any = SimpleNamespace(show=print, end=lambda: None, watch=lambda _: None)
+    notifier: Any = SimpleNamespace(tell=lambda *_: None, record=None)
+    display = Display(ranks=None, agents=False, whole=False, fold=None, silence=0)
+    code = attach.attach(cluster, run, progress, display, grace=1.0, result=None, notifier=notifier, bundle=False)
+    assert (code, told) == (0, [last, verdict])
 
 
 def shown_after_stop(batches: Callable[[], Iterator[list[Event]]]) -> None:

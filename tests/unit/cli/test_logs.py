@@ -16,6 +16,7 @@ from clusterddp.cli.main import main
 from clusterddp.errors import RunError
 from clusterddp.logs.checked_frames import End
 from clusterddp.logs.fold import Fold
+from clusterddp.logs.selection import Selection
 from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.cli_help import folder
 from tests.unit.logs.test_render import Source
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from clusterddp.logs.checked_frames import LogFrame
-    from clusterddp.logs.selection import Position, Selection
+    from clusterddp.logs.selection import Position
 
 __all__ = ["folder"]  # fixture
 
@@ -99,6 +100,22 @@ def test_fold_shows_equal_lines_once_and_a_pipe_shows_each_without_it(
     monkeypatch.setenv("CLUSTERDDP_FOLD", "1")
     assert len(shown(monkeypatch, capsys)) == 2
     assert shown(monkeypatch, capsys, "--no-fold") == each
+
+
+def test_the_end_of_a_followed_run_is_told_of_its_last_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    last, verdict, told = Run(attempt=2), object(), []
+
+    def follower(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(run=last, follow=lambda _: verdict)
+
+    monkeypatch.setattr(logs, "Follower", follower)
+    monkeypatch.setattr(logs, "RunWatch", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(logs, "print_followed_end", lambda *end: told.append(end))
+    first: Any = Run()
+    reader = logs.AttemptReader([first], Selection(follow=True), 0)
+    reader.read(lambda _: None, {})
+    reader.exit_code()
+    assert told == [(last, verdict)]
 
 
 def _elastic() -> tuple[RunView, ...]:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from clusterddp.runs.failure_lines import FIRST_LINES, LAST_LINES, MAX_LINE_LENGTH, relevant_lines, shorten
+from clusterddp.errors import UnreachableError
+from clusterddp.runs.failure_lines import (
+    FIRST_LINES,
+    LAST_LINES,
+    MAX_LINE_LENGTH,
+    failure_output,
+    relevant_lines,
+    shorten,
+)
+from clusterddp.runs.view.run_view import run_views
+from tests.unit.runs_told import Told, verdict
 
 HEAD = "Traceback (most recent call last):"
 TRACE = [HEAD, '  File "train.py", line 81, in <module>', "    step()", "ValueError: loss is NaN"]
@@ -48,3 +61,35 @@ def test_nothing_is_left_out_to_save_a_line() -> None:
 def test_a_line_of_any_length_takes_a_few_of_the_terminals() -> None:
     (line,) = shorten(["x" * 100_000], "")
     assert len(line) == len("  ") + MAX_LINE_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("spools", "attempt", "spool"),
+    [
+        ({"gpu00": "/known", "gpu01": "/known"}, 1, "/known"),
+        ({"gpu00": "/known", "gpu01": ""}, 1, "/s/runs/r1/1/1-gpu01"),  # it joined, or it did not answer
+        ({"gpu00": "/known"}, 1, "/s/runs/r1/1/1-gpu01"),
+        ({"gpu00": "/known", "gpu01": "/known"}, 2, "/s/runs/r1/1/1-gpu01"),
+    ],
+)
+def test_a_worker_that_failed_is_asked_for_where_the_run_was_not_looked_up(
+    spools: dict[str, str], attempt: int, spool: str
+) -> None:
+    node = Told(1).died(5, raised="ValueError: loss is NaN").failed(6)
+    (failure,) = verdict(node).failures
+    (view,) = run_views([node.node])
+
+    def last_words(_operation: str, request: dict[str, Any], **_: object) -> dict[str, Any]:
+        return {"text": "\n".join(TRACE) if request["spool"] == spool else ""}
+
+    host = SimpleNamespace(name="gpu01", call=last_words)
+    run: Any = SimpleNamespace(
+        id="r1", attempt=attempt, spools=spools, view=lambda **_: view, reader=lambda name: {"gpu01": host}[name]
+    )
+    assert failure_output(run, failure)[-1] == f"  {TRACE[-1]}"
+
+    def no_answer(**_: object) -> None:
+        raise UnreachableError("gpu01", "no answer")
+
+    run.view = no_answer
+    assert bool(failure_output(run, failure)) == (spool == "/known")

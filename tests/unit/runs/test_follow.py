@@ -204,6 +204,15 @@ def test_the_next_attempt_is_shown_from_its_beginning() -> None:
     assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2"]
 
 
+def test_the_followers_run_is_that_of_the_last_attempt_with_the_hosts_that_joined_it() -> None:
+    second = succeeded(0, 1)
+    nodes = tuple(node._replace(attempt=2, spool=f"/spool/2/{node.host}") for node in second.nodes)
+    run: Any = Scripted({"gpu00": [[END]]}, [second_attempt(), second_attempt(), replace(second, nodes=nodes)])
+    follower = Follower(run, Selection(follow=True, pattern="gpu00"))
+    follower.follow(lambda _events: None)
+    assert (follower.run.attempt, follower.run.spools) == (2, {"gpu00": "/spool/2/gpu00", "gpu01": "/spool/2/gpu01"})
+
+
 def test_attempts_that_began_and_ended_while_nobody_looked_are_shown_too() -> None:
     """This machine slept: when it wakes, the run is two attempts further."""
     nodes = []
