@@ -51,6 +51,7 @@ class Follower:
         self.run, self.selection, self.tell, self.wait = run, selection, tell, wait
         self.watch = watch
         self.verdict: Verdict | None = None
+        self.until_passed = False  # the run goes on, but no more lines of it are selected
         self._merge: Merge | None = None
         self._silent: set[str] = set()  # hosts that are known not to answer
         self._silence_reported = False  # whether it was reported that no host answers
@@ -77,6 +78,9 @@ class Follower:
                 self._silent = detector.silent_hosts()
             for line in detector.missing_lines_notice():
                 self.tell("missing", line)
+            if self._is_past_until():
+                self.until_passed = True
+                return
             view = self._wait_for_end()
             if view.attempt == self.run.attempt:
                 self.run = self.run if view.live else self.run.at(view)
@@ -201,6 +205,14 @@ class Follower:
             if view and late and not managed and view.state() != RunState.QUEUED and self.selection.pattern is None:
                 return view
             time.sleep(POLL_INTERVAL)
+
+    def _is_past_until(self) -> bool:
+        """Return whether the streams have ended because the selection's time has passed: the run goes on."""
+        until = self.selection.until_ns
+        if until is None or time.time_ns() <= until:
+            return False
+        view = self._query_view(None, patient=True)
+        return view is not None and view.live
 
     def _query_view(self, hosts: set[str] | None, *, patient: bool) -> RunView | None:
         """Return the run as the hosts report it; with ``patient``, None instead of an error if none answers.

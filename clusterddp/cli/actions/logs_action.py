@@ -147,6 +147,7 @@ class AttemptReader:
         self.selection, self.silence = selection, silence
         self.attempts = attempts
         self.verdict: Verdict | None = None
+        self.until_passed = False  # the run was followed until the time of ``--until``, and goes on
         self.missing_hosts: set[str] = set()  # hosts whose lines are missing
         if not selection.follow:  # hosts that do not answer were named already
             self.missing_hosts = {host for run in attempts for host in run.selected(selection) if not run.spools[host]}
@@ -177,7 +178,7 @@ class AttemptReader:
         with RunWatch(last, say_event, silence=self.silence) as watch:
             follower = Follower(last, selection, say_event, wait, watch)
             self.verdict = follower.follow(note_missing)
-            self.run = follower.run
+            self.run, self.until_passed = follower.run, follower.until_passed
 
     def _selection_of(self, run: Run, offsets: Offsets, *, follow: bool) -> Selection:
         """Return the selection for one attempt, from its ``offsets`` on."""
@@ -199,8 +200,8 @@ class AttemptReader:
         return self.exit_code()
 
     def exit_code(self) -> int:
-        """Return the exit code: while following the run's own, after its verdict; else 1 if lines are missing."""
-        if not self.selection.follow:
+        """Return the exit code: of a run followed to its end its own, with its verdict; else 1 if lines are missing."""
+        if not self.selection.follow or self.until_passed:
             return EXIT_FAILED if self.missing_hosts else 0
         return print_followed_end(self.run, self.verdict)
 

@@ -175,5 +175,8 @@ def test_a_terminal_shows_progress_colours_and_unfinished_lines_and_ctrl_backsla
         live.wait_for("\x1b[36m[0 gpu00:0]\x1b[0m hello")
         live.key("\x03")
         assert live.end().code == 130
+    for words in ((), ("--host", "gpu00")):  # the run goes on, and no line of it is to come
+        until = user.run("logs", "--follow", "--until", "0s", *words)
+        assert (until.code, until.notes[1:]) == (0, []), until.err
     assert user.run("stop").code == 0
     assert "your name? " in texts(user.run("logs"), 0)

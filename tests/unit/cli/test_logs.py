@@ -102,20 +102,26 @@ def test_fold_shows_equal_lines_once_and_a_pipe_shows_each_without_it(
     assert shown(monkeypatch, capsys, "--no-fold") == each
 
 
-def test_the_end_of_a_followed_run_is_told_of_its_last_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("until_passed", [False, True])
+def test_the_end_of_a_followed_run_is_told_of_its_last_attempt_unless_it_goes_on_after_until(
+    monkeypatch: pytest.MonkeyPatch, *, until_passed: bool
+) -> None:
     last, verdict, told = Run(attempt=2), object(), []
 
     def follower(*_: object) -> SimpleNamespace:
-        return SimpleNamespace(run=last, follow=lambda _: verdict)
+        return SimpleNamespace(run=last, follow=lambda _: verdict, until_passed=until_passed)
+
+    def end(*words: object) -> int:
+        told.append(words)
+        return 5
 
     monkeypatch.setattr(logs, "Follower", follower)
     monkeypatch.setattr(logs, "RunWatch", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(logs, "print_followed_end", lambda *end: told.append(end))
+    monkeypatch.setattr(logs, "print_followed_end", end)
     first: Any = Run()
     reader = logs.AttemptReader([first], Selection(follow=True), 0)
     reader.read(lambda _: None, {})
-    reader.exit_code()
-    assert told == [(last, verdict)]
+    assert (reader.exit_code(), told) == ((0, []) if until_passed else (5, [(last, verdict)]))
 
 
 def _elastic() -> tuple[RunView, ...]:

@@ -213,6 +213,25 @@ def test_the_followers_run_is_that_of_the_last_attempt_with_the_hosts_that_joine
     assert (follower.run.attempt, follower.run.spools) == (2, {"gpu00": "/spool/2/gpu00", "gpu01": "/spool/2/gpu01"})
 
 
+@pytest.mark.parametrize("pattern", [None, "gpu00"])
+def test_a_run_that_goes_on_after_until_is_followed_no_longer(pattern: str | None) -> None:
+    """Its hosts have sent all lines of that time, and have ended their streams."""
+    (live,) = run_views([Told(0).node])
+    run: Any = Scripted({"gpu00": [[line("a\n"), End(ended=None)]]}, [live])
+    follower = Follower(run, Selection(follow=True, until_ns=1, pattern=pattern))
+    follower.follow(lambda _events: None)
+    assert (follower.until_passed, follower.verdict) == (True, None)
+
+
+@pytest.mark.parametrize("until", [1, 1 << 62])
+def test_a_run_that_has_ended_has_its_verdict_whenever_until_is(until: int) -> None:
+    ending_now = Told(0).ended("succeeded", 5)
+    ending_now.fields["concluding"] = True
+    views = [run_views([ending_now.node])[0]] if until > 1 else []
+    verdict, _ = followed(Scripted({"gpu00": [[END]]}, [*views, succeeded(0)]), until_ns=until)
+    assert verdict.exit_code == 0
+
+
 def test_attempts_that_began_and_ended_while_nobody_looked_are_shown_too() -> None:
     """This machine slept: when it wakes, the run is two attempts further."""
     nodes = []
