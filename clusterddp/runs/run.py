@@ -59,7 +59,8 @@ class Run(RunOnHosts):
         Raises:
             UsageError: These are no ranks.
         """
-        return take_stacks(self, read_ranks(ranks))
+        wanted = read_ranks(ranks)
+        return take_stacks(self.latest(), wanted)
 
     def why(self, view: RunView | None = None) -> Why:
         """Return why the run does not go on, or how it ended: the rank, the operation and the line, in a sentence.
@@ -77,7 +78,7 @@ class Run(RunOnHosts):
         """Return the workers that wait at ``breakpoint()``, or have somebody attached, by rank."""
         from clusterddp.runs.stopped_ranks import find_stopped  # noqa: PLC0415 - only for `debug`
 
-        return find_stopped(self)
+        return find_stopped(self.latest())
 
     def stop_rank(self, rank: int) -> StoppedRank | None:
         """Stop a live worker where it is, at a ``breakpoint()`` or not, for ``debug``; None if there is no such rank.
@@ -89,7 +90,7 @@ class Run(RunOnHosts):
         """
         from clusterddp.runs.stopped_ranks import stop_rank  # noqa: PLC0415 - only for `debug`
 
-        return stop_rank(self, rank)
+        return stop_rank(self.latest(), rank)
 
     def debug(self, stop: StoppedRank) -> PdbSession:
         """Return pdb of a stop (of ``breakpoints()`` or ``stop_rank``), attached until it is closed; then it goes on.
@@ -99,7 +100,7 @@ class Run(RunOnHosts):
         """
         from clusterddp.runs.stopped_ranks import PdbSession  # noqa: PLC0415 - only for `debug`
 
-        return PdbSession(self, stop)
+        return PdbSession(self.latest(), stop)
 
     def signal(self, name: str) -> list[Signalled]:
         """Send a signal to every live worker that handles it; return the result for each worker, by rank.
@@ -118,7 +119,7 @@ class Run(RunOnHosts):
             with reading_answer(host.name):
                 return signals.read(host.name, answer)
 
-        results = values(each_spool(self, send))
+        results = values(each_spool(self.latest(), send))
         return sorted((worker for workers in results for worker in workers), key=lambda worker: worker.rank)
 
     def logs(
@@ -196,7 +197,12 @@ class Run(RunOnHosts):
     def latest(self) -> Run:
         """Return the run as its hosts have it now, with those that joined it; as it was known if none answers."""
         view = self._brief_view()
-        return self.at(view) if view else self
+        if view is None or view.attempt < self.attempt:
+            return self
+        newest = self.at(view)
+        if newest.attempt == self.attempt:  # a host that was too busy to answer so soon keeps its part
+            newest.spools = {name: spool or self.spools.get(name, "") for name, spool in newest.spools.items()}
+        return newest
 
     def _brief_view(self) -> RunView | None:
         """Return what the hosts that answer soon report of the run; None if none answers."""

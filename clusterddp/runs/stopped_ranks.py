@@ -147,7 +147,7 @@ class PdbSession:
         self.handle, self._wake = os.pipe()
         self._outgoing = Outgoing()
         host = run.cluster.launcher_of(run.record).host(run.cluster, run.id, stop.host)
-        request = DebugRequest(spool=run.spools[stop.host] or "", name=stop.name)
+        request = DebugRequest(spool=run.spools.get(stop.host, ""), name=stop.name)
         self._frames = host.stream("debug", to_fields(request), self._outgoing)
         self._attention = _Attention(run)
         threading.Thread(target=self._receive, name="debug", daemon=True).start()

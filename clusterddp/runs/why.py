@@ -87,7 +87,8 @@ def explain(run: RunOnHosts, view: RunView, note: Callable[[Look], object] = lam
     ``note`` receives the second look.
     """
     began = time.monotonic()
-    why = _explain_live(run, view, note) if view.live else _explain_end(run, view)
+    now = run.at(view)  # it may have been looked up in an earlier attempt
+    why = _explain_live(now, view, note) if view.live else _explain_end(now, view)
     return replace(why, asked_ms=round((time.monotonic() - began) * 1000))
 
 
@@ -151,7 +152,7 @@ def _explain_live(run: RunOnHosts, view: RunView, note: Callable[[Look], object]
     if all(trace.ended for traces in second.values() for trace in traces):
         now = run.view(quiet=True)
         if not now.live:  # it ended meanwhile
-            return _explain_end(run, now)
+            return _explain_end(run.at(now), now)
         if any(first.values()):
             return _undecided(run.id, f"run {run.id}: its workers have just ended: ask again")
     before, after = ([trace for traces in each.values() for trace in traces] for each in (first, second))

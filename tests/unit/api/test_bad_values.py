@@ -33,5 +33,6 @@ def test_a_value_that_cannot_be_meant_is_refused_at_the_call(call: Callable[[], 
         call()
 
 
-def test_the_stacks_of_one_rank_need_no_list() -> None:
+def test_the_stacks_of_one_rank_need_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "latest", lambda run: run)
     assert RUN.stacks(NUMBER) == []

@@ -12,7 +12,9 @@ from clusterddp.hosts.fanout import Outcome
 from clusterddp.inventory import HostEntry
 from clusterddp.project.project import find
 from clusterddp.runs import run as running
+from clusterddp.runs import why
 from clusterddp.runs.run import Run
+from clusterddp.runs.run_on_hosts import BRIEF
 from tests.unit.runs_told import Told
 
 
@@ -141,3 +143,66 @@ def test_the_lines_of_a_live_run_are_also_those_of_a_host_that_joined_its_attemp
     asked.clear()
     list(run.logs())
     assert asked == []
+
+
+class Asked:
+    """The hosts of a run as they are asked about its workers: which, and for which folder."""
+
+    def __init__(self) -> None:
+        self.spools: list[tuple[str, str]] = []
+
+    def host(self, _site: object, _run: str, name: str) -> Any:
+        def call(_operation: str, request: dict[str, Any], **_: object) -> list[Any]:
+            self.spools.append((name, request["spool"]))
+            return []
+
+        return SimpleNamespace(name=name, call=call)
+
+
+def relaunched_since(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Asked]:
+    """A run that was looked up in its first attempt, and is in its second on two hosts; whom it asks is noted."""
+    told = [Told(rank, hosts=["gpu00", "gpu01"]) for rank in range(2)]
+    for one in told:
+        one.fields.update(attempt=2, spool=f"/second/{one.host}")
+    outcomes: list[Outcome[Any]] = [Outcome(name=one.host, value=[one.node]) for one in told]
+    run, asked = run_of(told, *outcomes, monkeypatch=monkeypatch, folder=tmp_path), Asked()
+    run.spools = {"gpu00": "/first/gpu00", "gpu01": "/first/gpu01"}
+    site: Any = run.cluster
+    site.launcher_of = lambda _: asked
+    return run, asked
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run: run.signal("USR1"),
+        lambda run: run.stacks(),
+        lambda run: run.breakpoints(),
+        lambda run: run.stop_rank(0) or [],
+    ],
+)
+def test_the_workers_of_the_newest_attempt_are_asked(ask: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = relaunched_since(tmp_path, monkeypatch)
+    assert ask(run) == []
+    assert sorted(asked.spools) == [("gpu00", "/second/gpu00"), ("gpu01", "/second/gpu01")]
+
+
+def test_why_is_asked_of_the_newest_attempt(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = relaunched_since(tmp_path, monkeypatch)
+    monkeypatch.setattr(why, "PAUSE", 0.0)
+    run.why()
+    assert {spool for _, spool in asked.spools} == {"/second/gpu00", "/second/gpu01"}
+
+
+def test_a_host_without_a_quick_answer_keeps_its_part_in_the_attempt_and_a_later_attempt_stays(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = relaunched_since(tmp_path, monkeypatch)
+    known = run.latest()
+    first, _ = run.cluster.describe("", (), BRIEF)
+    site: Any = run.cluster
+    site.describe = lambda *_: [first, Outcome(name="gpu01", error=UnreachableError("gpu01", "no answer"))]
+    assert known.latest().spools == known.spools
+    assert run.latest().spools == {"gpu00": "/second/gpu00", "gpu01": ""}
+    known.attempt = 3
+    assert known.latest() is known

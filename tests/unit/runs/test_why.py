@@ -26,7 +26,7 @@ def explained(monkeypatch: pytest.MonkeyPatch, traces: Sequence[WorkerTrace], *h
     monkeypatch.setattr(why, "look", lambda _: Look({"gpu00": traces}, []))
     monkeypatch.setattr(why, "take_stacks", lambda *_: [])
     view = RunView(run="r1", nodes=(Told(workers=2, hosts=list(hosts), world_size=2 * len(hosts)).node,))
-    run: Any = SimpleNamespace(id="r1", view=lambda **_: view)
+    run: Any = SimpleNamespace(id="r1", view=lambda **_: view, at=lambda _: run)
     return explain(run, view)
 
 
