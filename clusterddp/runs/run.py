@@ -119,7 +119,7 @@ class Run(RunOnHosts):
             with reading_answer(host.name):
                 return signals.read(host.name, answer)
 
-        results = values(each_spool(self.latest(), send))
+        results = values(each_spool(self.latest(), send, unheard=True))
         return sorted((worker for workers in results for worker in workers), key=lambda worker: worker.rank)
 
     def logs(

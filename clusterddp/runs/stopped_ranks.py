@@ -80,7 +80,7 @@ def find_stopped(run: RunOnHosts) -> list[StoppedRank]:
         reports = ask_list(host, "debug_stops", StopsRequest(spool=spool), StopReport)
         return [StoppedRank(host=host.name, **report._asdict()) for report in reports]
 
-    outcomes = each_spool(run, ask)
+    outcomes = each_spool(run, ask, unheard=True)
     for outcome in outcomes:
         if outcome.error:
             run.cluster.notify(f"not asked for stopped ranks: {outcome.error}")
@@ -98,7 +98,7 @@ def stop_rank(run: RunOnHosts, rank: int) -> StoppedRank | None:
         reports = ask_list(host, "break_in", BreakInRequest(spool=spool, rank=rank), StopReport)
         return [StoppedRank(host=host.name, **report._asdict()) for report in reports]
 
-    outcomes = each_spool(run, ask)
+    outcomes = each_spool(run, ask, unheard=True)
     found = [stop for outcome in outcomes for stop in outcome.value or ()]
     reasons = [outcome.reason for outcome in outcomes if outcome.error]
     if reasons and not found:

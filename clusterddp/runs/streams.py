@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.errors import UnreachableError
 from clusterddp.logs.incoming import check_frames
-from clusterddp.remote.shared.verdict.node_report import NodeReport
-from clusterddp.runs.run_on_hosts import gather
+from clusterddp.runs.ask_workers import find_spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,20 +26,12 @@ class Streams:
 
     def __call__(self, host: str, at: Position) -> Iterator[LogFrame]:
         """Yield the frames of a host's lines; raises HostError if the lines cannot be read, or are damaged."""
-        args = self._selection.args(self._spool(host), self._selection.resume_position(host, at))
+        spool = find_spool(self._run, host)  # of one that had not answered, or had not joined before
+        if not spool:  # not known yet, and perhaps never: a caller that follows asks again
+            raise UnreachableError(host, f"no part of attempt {self._run.attempt} is there")
+        args = self._selection.args(spool, self._selection.resume_position(host, at))
         reader = self._readers[host] = self._run.reader(host)
         return check_frames(reader.stream("tail", args), host, self._run.id, self._run.attempt)
-
-    def _spool(self, host: str) -> str:
-        """Return the attempt's folder on a host, which is asked for it if it had not answered or joined before."""
-        run = self._run
-        if spool := run.spools.get(host):
-            return spool
-        reports, silent = gather(run.cluster, run.id, {host})
-        spools = [node.spool for node in reports if isinstance(node, NodeReport) and node.attempt == run.attempt]
-        if not spools:  # not known yet, and perhaps never: a caller that follows asks again
-            raise UnreachableError(host, "no answer" if silent else f"no part of attempt {run.attempt} is there")
-        return spools[0]
 
     def silence(self, host: str) -> float | None:
         """Return the seconds since data last came from the machine that sends a host's lines; None if never."""

@@ -87,7 +87,7 @@ def _break_in(run: Run, rank: int, stops: list[StoppedRank]) -> int:
 def _show_where(run: Run, rank: int, why: str) -> int:
     stacks = run.stacks([rank])
     if not stacks:
-        raise RunError(f"run {run.id} has no live rank {rank}")
+        raise RunError(f"rank {rank} of run {run.id} was not found: {why}")
     from clusterddp.cli.run_tables import print_stacks  # noqa: PLC0415 - an attached terminal needs no rich
 
     say(f"rank {rank} is not at a breakpoint(), and pdb cannot be attached: {why}; it is here:")

@@ -53,6 +53,25 @@ def test_a_notice_reaches_who_handles_it_and_spares_who_does_not(user: User) -> 
         assert user.run("stop", "night", "--grace", "1").code == 0
 
 
+def test_a_host_that_cannot_be_reached_is_told_and_the_others_get_the_notice(user: User, lab: Lab) -> None:
+    cut_off = lab.host("gpu01")
+    with user.start("run", "--limit", "gpu00,gpu01", "--name", "night", "noticed.py") as live:
+        live.wait_for("[2 gpu01:0] begun")
+        live.wait_for("[0 gpu00:0] begun")
+        cut_off.reject(22)
+        try:
+            debug = user.run("debug", "night", "2")
+            assert (debug.code, debug.notes[-1].split(": ")[0]) == (1, f"rank 2 of run {live.run} was not found"), (
+                debug.err
+            )
+            told = user.run("signal", "night", "USR1")
+            assert (told.code, told.notes[-1].split(": ")[0]) == (1, "gpu01"), told.err
+            live.wait_for("[0 gpu00:0] saved")
+        finally:
+            cut_off.heal()
+        user.run("stop", "night", "--grace", "1")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

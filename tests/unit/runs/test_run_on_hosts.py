@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.errors import RunError, RunRemovedError, UnreachableError
+from clusterddp.errors import ClusterddpError, RunError, RunRemovedError, UnreachableError
 from clusterddp.hosts.fanout import Outcome
 from clusterddp.inventory import HostEntry
 from clusterddp.project.project import find
@@ -206,3 +206,27 @@ def test_a_host_without_a_quick_answer_keeps_its_part_in_the_attempt_and_a_later
     assert run.latest().spools == {"gpu00": "/second/gpu00", "gpu01": ""}
     known.attempt = 3
     assert known.latest() is known
+
+
+def test_a_host_that_was_not_heard_has_an_error_of_its_own_and_one_that_has_not_begun_has_none(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = relaunched_since(tmp_path, monkeypatch)
+    first, _ = run.cluster.describe("", (), BRIEF)
+    second: list[Outcome[Any]] = [Outcome(name="gpu01", value=[])]
+    site: Any = run.cluster
+
+    def describe(_run: str, entries: Any, *_: object) -> list[Outcome[Any]]:
+        return [first if entry.name == "gpu00" else second[0] for entry in entries]
+
+    site.describe, site.notify = describe, lambda _line: None
+    assert run.signal("USR1") == []
+    assert run.stop_rank(1) is None
+    second[0] = Outcome(name="gpu01", error=UnreachableError("gpu01", "no route"))
+    for ask, said in (
+        (lambda: run.signal("USR1"), "gpu01: no route"),
+        (lambda: run.stop_rank(1), "no route"),
+    ):
+        with pytest.raises(ClusterddpError, match=said):
+            ask()
+    assert {name for name, _ in asked.spools} == {"gpu00"}
