@@ -5,7 +5,7 @@ Each renders as one line: what, where, the value, the remedy. Anything else that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,17 @@ class ClusterddpError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process, such as the parent of a pool's worker, receive it: without calling ``__init__``."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[ClusterddpError], args: tuple[Any, ...], fields: dict[str, Any]) -> ClusterddpError:
+    """Return an error as it was pickled."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class UsageError(ClusterddpError):
