@@ -88,7 +88,8 @@ def _write(path: Path, spans: list[TimedSpan], cluster: Cluster) -> None:
     if run is None:
         return
     try:
-        spans = [*spans, *start_spans(cluster.find_view(run.id).nodes)]
+        view = cluster.find_view(run.id)
+        spans = [*spans, *start_spans([*view.earlier, *view.nodes])]  # the first start may be an earlier attempt's
     except ClusterddpError as error:
         say(f"--timeline: without what the hosts did themselves: {error}")
     title = f"run {run.id}: where its start took its time"
