@@ -153,9 +153,9 @@ def _refuse_unfollowed(terminal: TerminalOptions, *, on_disconnect: str | None, 
     if word and terminal.result:
         raise UsageError(f"--result with {word}: nothing here sees it end", remedy="leave one out")
     # CLUSTERDDP_NOTIFY is for the runs followed
-    if terminal.detach and _is_typed("notify") and not option_checks.is_url(terminal.notify or ""):
+    if word and _is_typed("notify") and not option_checks.is_url(terminal.notify or ""):
         raise UsageError(
-            "--notify with --detach: a command here is told while this follows the run", remedy="give a URL"
+            f"--notify with {word}: a command here is told while this follows the run", remedy="give a URL"
         )
 
 

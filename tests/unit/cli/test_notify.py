@@ -119,14 +119,16 @@ def test_what_goes_wrong_is_said_once_and_tells_no_url(
     assert "secret" not in line
 
 
-def test_the_variable_is_for_runs_that_are_followed_and_refuses_no_detached_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("unfollowed", [["--detach"], ["--launcher", "slurm", "--array", "0-7"]])
+def test_the_variable_is_for_runs_that_are_followed_and_refuses_no_other_one(
+    unfollowed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for given, said in (([], "nothere.py"), (["--notify", "true"], "--notify with --detach")):
+    refused = f"--notify with {'--detach' if '--detach' in unfollowed else '--array'}: a command here"
+    for given, said in (([], "nothere.py"), (["--notify", "true"], refused)):
         monkeypatch.setenv("CLUSTERDDP_NOTIFY", "true")
         with contextlib.suppress(SystemExit):
-            main(["run", "--detach", *given, "nothere.py"])
+            main(["run", *unfollowed, *given, "nothere.py"])
         assert said in capsys.readouterr().err.splitlines()[-1]
 
 
