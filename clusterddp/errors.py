@@ -113,8 +113,8 @@ class HostsError(ClusterddpError):
 
 
 def one_error(errors: Sequence[ClusterddpError]) -> ClusterddpError:
-    """Return the error itself if there is one, or a HostsError that combines several."""
-    return errors[0] if len(errors) == 1 else HostsError(errors)
+    """Return the error itself if all are the same, or a HostsError that combines several."""
+    return errors[0] if len(set(map(str, errors))) == 1 else HostsError(errors)
 
 
 class ScriptError(ClusterddpError):

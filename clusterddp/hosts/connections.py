@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import AuthenticationError, HelperError, UnreachableError
+from clusterddp.errors import AuthenticationError, HelperError, UnreachableError, UsageError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.fanout import Outcome, each
 from clusterddp.hosts.file_limit import make_room
@@ -38,6 +38,7 @@ class Connections:
         self._reported: set[str] = set()  # the lines of ``report``
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}  # by key: held by the one thread that opens that host
+        self._closed = False
         self.inquiry = Inquiry(lambda name: self._hosts.get(_key(name)))
 
     @property
@@ -56,8 +57,11 @@ class Connections:
         several times, and each dial may take the whole timeout. ``by`` opens it instead of the connector; ``way`` names
         that, if a host is reached in several ways. ``writes``: the host's state folder has to be writable. Raises
         ``HostError`` if there is no connection, the helper did not start, or nothing can be written where it must be;
-        only ``UnreachableError`` or ``HostKeyError`` if a lost connection of the connector cannot be opened anew.
+        only ``UnreachableError`` or ``HostKeyError`` if a lost connection of the connector cannot be opened anew; and
+        ``UsageError`` after ``close``: a later try cannot succeed, as one to a host that does not answer may.
         """
+        if self._closed:
+            raise UsageError("this Cluster is closed", remedy="use it, and its runs, inside its with-block")
         key = _key(entry.name, way)
         host = self._live(key)
         if host is None:
@@ -175,8 +179,9 @@ class Connections:
             host.close()
 
     def close(self) -> None:
-        """End every connection, including those to jump hosts."""
+        """End every connection, including those to jump hosts; ``open`` is refused from then on."""
         self.close_hosts()
+        self._closed = True
         self._connector.close()
 
 

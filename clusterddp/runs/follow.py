@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import ClusterddpError, RunRemovedError
+from clusterddp.errors import ClusterddpError, RunRemovedError, UsageError
 from clusterddp.logs.checked_frames import WorkersStarted
 from clusterddp.logs.merge import FrameArrived, Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
@@ -222,7 +222,7 @@ class Follower:
         try:
             return query_view(self.run, hosts, self._silent)
         except ClusterddpError as error:
-            if not patient:
+            if not patient or isinstance(error, UsageError):  # such as a Cluster that was closed meanwhile
                 raise
             if not isinstance(error, RunRemovedError) or self._silent:
                 return None

@@ -191,6 +191,16 @@ def test_a_stopped_run_is_proved_empty_on_every_host(cluster: Cluster, lab: Lab)
     assert (run.status()["state"], run.status()["exit_code"]) == ("stopped", 143)
 
 
+def test_a_run_whose_cluster_was_closed_is_not_waited_for(cluster: Cluster) -> None:
+    with Cluster(cluster.inventory, project=cluster.project) as closed:
+        run = closed.run("tells.py", ["/tmp/never"])
+        next(iter(run.logs(follow=True)))
+    for ask in (run.wait, lambda: list(run.logs(follow=True)), lambda: list(run.logs()), run.status):
+        with pytest.raises(UsageError, match="this Cluster is closed"):
+            ask()
+    assert cluster.find(run.id).stop(grace=1)
+
+
 def test_a_run_that_is_to_end_with_its_operator_goes_on_until_the_cluster_is_closed(
     cluster: Cluster, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
+from clusterddp.errors import (
+    AuthenticationError,
+    ClusterddpError,
+    HelperError,
+    HostKeyError,
+    UnreachableError,
+    UsageError,
+)
 from clusterddp.hosts import connections
 from clusterddp.hosts.connections import Connections
+from clusterddp.hosts.fanout import values
 from clusterddp.inventory import HostEntry
 
 if TYPE_CHECKING:
@@ -191,3 +199,12 @@ def test_threads_that_wait_for_a_lost_host_share_its_error(monkeypatch: pytest.M
     losses.closed, losses.error = ["0"], None
     assert losses.ask() is not None  # who asks later has it dialled again
     assert losses.dials == 3
+
+
+def test_connections_that_were_closed_are_no_hosts_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Connections(SimpleNamespace(close=lambda: None, notices=[]), print)  # type: ignore[arg-type]
+    monkeypatch.setattr(connections, "Host", None)
+    opened.close()
+    outcomes = opened.open_all([GPU00, HostEntry(name="gpu01", address="gpu01")], lambda _: None)
+    with pytest.raises(UsageError, match="this Cluster is closed; use it, and its runs, inside its with-block"):
+        values(outcomes)
