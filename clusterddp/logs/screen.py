@@ -118,9 +118,8 @@ class TerminalRenderer(TextRenderer):
         if view is None or not text:
             self._bottom_view = None
             return b""
-        time = view.part.time
-        room = self._width() - 1 - len(self.plain_prefix(view, time))
-        return self.prefix(view, time) + cut_to_width(clean(remove_rank(view.part.rank, text)), room) + self.reset
+        line = self.prefix(view, view.part.time) + clean(remove_rank(view.part.rank, text))
+        return cut_to_width(line, self._width() - 1) + self.reset
 
 
 def cut_to_width(text: bytes, width: int) -> bytes:

@@ -216,6 +216,15 @@ def test_an_open_line_is_cut_to_the_width() -> None:
     assert screen.rows == [""]
 
 
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_the_label_of_an_open_line_is_cut_too_where_the_terminal_is_narrower(*, timestamps: bool) -> None:
+    renderer, screen = terminal(width=9, timestamps=timestamps), Screen()
+    screen.write(text(renderer, Source(), b"10%"))
+    assert [len(row) for row in screen.rows] == [8]
+    screen.write(renderer.hide())
+    assert screen.rows == [""]
+
+
 def test_the_renderer_fits_the_output() -> None:
     class Terminal(io.BytesIO):
         def isatty(self) -> bool:
