@@ -13,6 +13,7 @@ from clusterddp.logs.renderers import lines
 from clusterddp.logs.selection import Selection, selected_by
 from clusterddp.remote.shared.processes.process_records import SignalRequest
 from clusterddp.remote.shared.run.run_settings import GRACE
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import CTRL_C
 from clusterddp.runs import signals
@@ -221,8 +222,10 @@ class Run(RunOnHosts):
         names = [name for name, spool in parts if spool]
         inventory = self.cluster.inventory
         there = {entry.name for entry in inventory.hosts}
-        # A host that answers without a part in the run has none of its processes.
-        unheard = [name for name in recorded if name in silent or name not in there]
+        # A host that answers without a part in a run that has not begun has none of its processes. Once it has begun,
+        # somebody has removed that host's state, and nothing is known of its processes.
+        begun = view is not None and any(node.state == RunState.RUNNING for node in view.nodes)
+        unheard = [name for name in recorded if begun or name in silent or name not in there]
         idle = [name for run in known for name in (*run.record.spares, *run.record.lost)]
         chosen = inventory.pattern or inventory.path is None  # then hosts that it lacks are not meant
         return names + [name for name in (*unheard, *idle) if name in there or not chosen]

@@ -34,7 +34,7 @@ def stop(request: Request) -> Dict[str, Any]:
     order = request.read_args(StopRequest)
     hosts = {spool.host for spool in all_spools(request.state, order.run)} & {*order.hosts}
     if not hosts:
-        raise Refused("run %s was never started here" % order.run)
+        raise Refused("run %s is not known here: it was never started, or its folder was removed" % order.run)
     stops = [NodeStop(request.state, order, host) for host in sorted(hosts)]
     nodes = tuple(node.finish() for node in stops)
     for node in stops:

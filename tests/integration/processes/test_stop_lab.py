@@ -171,3 +171,21 @@ def test_another_operators_run_takes_its_full_id(make_lab: MakeLab, tmp_path: Pa
 
 def project_of(user: User) -> str:
     return str(json.loads((user.folder / ".clusterddp" / "project.json").read_text())["id"])
+
+
+def test_a_host_on_which_the_runs_folder_was_removed_is_named_and_proves_nothing(
+    make_lab: MakeLab, tmp_path: Path
+) -> None:
+    lab = make_lab(2)
+    user = operator(lab, tmp_path / "me")
+    run = begun(user, "never.py")
+    gone = lab.host("gpu01")
+    # A supervisor that writes meanwhile leaves rm a folder that is not empty.
+    wait_until(
+        "it is gone",
+        lambda: not gone.run(["rm", "-rf", f"/home/trainer/.clusterddp/runs/{run}"], check=False).returncode,
+        20,
+    )
+    stop = user.run("stop", run)
+    assert stop.code == 1
+    assert any(note.startswith(f"{run}: gpu01: ") and "its folder was removed" in note for note in stop.notes), stop.err

@@ -310,7 +310,7 @@ class TestStop:
         assert again["proved_empty"]
         assert again["nodes"][0]["exit"] == first["nodes"][0]["exit"]
         node.run = "nothere"
-        with pytest.raises(HelperError, match="here: run nothere was never started here"):
+        with pytest.raises(HelperError, match="here: run nothere is not known here"):
             node.stop()
 
 

@@ -10,6 +10,7 @@ import pytest
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.inventory import HostEntry
 from clusterddp.remote.shared.run.run_record import RunRecord
+from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.run import Run
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ class FollowedRun(Run):
 
     now: RunRecord | None = None
     silent: tuple[str, ...] = ()
+    state = RunState.STARTING  # of the host that answers
 
     def view(self, *_: object, **__: object) -> Any:
         if self.now is None:
             raise UnreachableError("gpu00", "no answer")
-        nodes = [SimpleNamespace(record=self.now)]
+        nodes = [SimpleNamespace(record=self.now, state=self.state)]
         spools: dict[int, dict[str, str]] = {1: {"gpu00": "/s"}}
         return SimpleNamespace(
             nodes=nodes,
@@ -85,17 +87,24 @@ def test_a_host_that_joined_the_run_since_its_start_and_one_that_was_lost_are_as
     assert asked == ["gpu00", "gpu01", "gpu02", "gpu08", "gpu03"]
 
 
-@pytest.mark.parametrize(("silent", "expected"), [((), ["gpu00"]), (("gpu01",), ["gpu00", "gpu01"])])
+@pytest.mark.parametrize(
+    ("silent", "state", "expected"),
+    [
+        ((), RunState.STARTING, ["gpu00"]),
+        (("gpu01",), RunState.STARTING, ["gpu00", "gpu01"]),
+        ((), RunState.RUNNING, ["gpu00", "gpu01"]),  # its state was removed there
+    ],
+)
 @pytest.mark.parametrize("path", [None, "inventory.yaml"])
-def test_a_host_that_answers_without_a_part_is_not_asked(
-    silent: tuple[str, ...], expected: list[str], path: str | None
+def test_a_host_that_answers_without_a_part_is_asked_only_of_a_run_that_has_begun(
+    silent: tuple[str, ...], state: RunState, expected: list[str], path: str | None
 ) -> None:
     asked: list[str] = []
     run = started(asked, now=START, limited_to=["gpu00"])  # where its start was interrupted
     hosts = tuple(HostEntry(name=name, address=name) for name in ("gpu00", "gpu01"))
     inventory = SimpleNamespace(hosts=hosts, pattern="", path=path)
     run.cluster.inventory = inventory  # type: ignore[assignment]
-    run.silent = silent  # type: ignore[attr-defined]
+    run.silent, run.state = silent, state  # type: ignore[attr-defined]
     run.stop()
     assert [name for name in asked if name != "gpu08"] == expected
 
