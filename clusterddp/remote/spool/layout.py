@@ -150,10 +150,7 @@ class Spool:
 
     def readable_plan(self) -> Optional[NodePlan]:
         """The node's plan; None where it is missing or damaged, for callers that can do without it."""
-        try:
-            return self.maybe_plan()
-        except Refused:
-            return None
+        return self._readable(PLAN, read_plan)
 
     def write_plan(self, plan: NodePlan) -> None:
         """Replace the node's plan."""
@@ -162,6 +159,13 @@ class Spool:
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         """Read a record of the spool; None if it is missing."""
         return record_at(self.path(name), read)
+
+    def _readable(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
+        """Read a record of the spool; None if it is missing or damaged."""
+        try:
+            return self._record(name, read)
+        except Refused:
+            return None
 
     def committed(self) -> Optional[Ready]:
         """The commit record: all nodes are ready; None before."""
@@ -185,19 +189,13 @@ class Spool:
 
     def exit_record(self) -> Optional[ExitRecord]:
         """How the node ended; None where it has not, or the record is damaged."""
-        try:
-            return self._unwritten_exit or self._record(EXIT, read_exit)
-        except Refused:
-            return None
+        return self._unwritten_exit or self._readable(EXIT, read_exit)
 
     def verdict(self) -> "Optional[VerdictRecord]":
         """The run's verdict as recorded on this node; None where there is none, or it is damaged."""
         from ..shared.verdict.judge import read_verdict  # slow to import, and most processes never ask
 
-        try:
-            return self._record(VERDICT, read_verdict)
-        except Refused:
-            return None
+        return self._readable(VERDICT, read_verdict)
 
     def write_verdict(self, verdict: "VerdictRecord") -> None:
         """Record the run's verdict on this node."""
@@ -288,8 +286,8 @@ class Spool:
                 raise
             try:
                 disk_space.write_reserved(self.path(name), to_json(value).encode())
-            except FileNotFoundError:  # the space was used already, by an earlier order, which stands
-                if not os.path.exists(self.path(name)):
+            except FileNotFoundError:  # the space was used already; an earlier order stands
+                if name != STOP or not os.path.exists(self.path(name)):
                     raise error from None
 
     def control_key(self) -> bytes:
@@ -322,10 +320,8 @@ class Spool:
         for remove in removals:
             try:
                 remove()
-            except FileNotFoundError:
-                pass  # there were none, or an earlier end has removed them
-            except OSError as error:  # on a read-only disk: retention and `down` remove the folder later
-                if error.errno != errno.EROFS:
+            except OSError as error:  # none are left; or a read-only disk: retention and `down` remove the folder later
+                if error.errno not in (errno.ENOENT, errno.EROFS):
                     raise
 
     def write_exit(self, state: str, exit_code: int, reason: str, **fields: Any) -> None:
@@ -336,13 +332,8 @@ class Spool:
         record["survivors"] = redaction_of(self.folder).value(fields.get("survivors", []), longest=0)
         if not fields.get("pending"):
             self.drop_secrets()
-        self._unwritten_exit = None
-        try:
-            self._write_record(EXIT, record)
-        except OSError as error:
-            if error.errno not in disk_space.LASTING_ERRNOS:
-                raise
-            self._unwritten_exit = read_exit(record)  # this process still answers with it
+        self._keep_exit(record)
+        if self._unwritten_exit:
             return
         self.event("ended", **record)
         for name in RECORDS:
@@ -354,7 +345,18 @@ class Spool:
         """Mark the exit record as final: ``reason`` says why no attempt follows, or which one."""
         record = self.exit_record()
         if record:
-            write_json(self.path(EXIT), to_fields(record._replace(pending=False, final=reason)))
+            self._keep_exit(to_fields(record._replace(pending=False, final=reason)))
+
+    def _keep_exit(self, record: Any) -> None:
+        """Write the exit record; where that fails for good this process alone answers with it."""
+        unwritten = None
+        try:
+            self._write_record(EXIT, record)
+        except OSError as error:
+            if error.errno not in disk_space.LASTING_ERRNOS:
+                raise
+            unwritten = read_exit(record)
+        self._unwritten_exit = unwritten
 
 
 def all_spools(state: str, run: str = "") -> Iterator[Spool]:

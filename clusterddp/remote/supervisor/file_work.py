@@ -43,6 +43,7 @@ class FileWork:
         self._lock = threading.Lock()
         self._replaceable: Dict[str, _Job] = {}  # queued by ``queue_latest`` and not begun, by name
         self._asked: Dict[str, _Job] = {}  # requested by ``ask``, by name, until the result is fetched
+        self._failing: Dict[str, float] = {}  # since when (monotonic) requested work fails at every try, by name
         self._thread = threading.Thread(target=self._run, name="file work", daemon=True)
         self._thread.start()
 
@@ -91,12 +92,19 @@ class FileWork:
             return None
         del self._asked[name]
         if job.error:
+            self._failing.setdefault(name, time.monotonic())
             raise job.error
+        self._failing.pop(name, None)
         return FileResult(job.value)
+
+    def failing_since(self) -> float:
+        """Return since when (monotonic) requested work fails at every try; infinity if none does."""
+        return min(self._failing.values(), default=float("inf"))
 
     def forget(self, name: str) -> None:
         """Drop the result of work of this name, if any was begun and its result not fetched: nobody needs it."""
         self._asked.pop(name, None)
+        self._failing.pop(name, None)
 
     def is_asked(self, name: str) -> bool:
         """Whether work of this name was begun, and its result not fetched yet."""

@@ -163,7 +163,9 @@ class Supervisor(NodeParts):
         failed = self.loop.failures[self.phase.name]
         if self.phase is Phase.RUNNING and not isinstance(failed.error, OSError):
             self._kill()
-        if self.phase in {Phase.WAITING, Phase.RUNNING} or time.monotonic() - failed.since <= STUCK_TIMEOUT:
+        # The loop counts anew with every try of file work: a step that waits for it has not failed.
+        since = min(failed.since, self.work.failing_since())
+        if self.phase in {Phase.WAITING, Phase.RUNNING} or time.monotonic() - since <= STUCK_TIMEOUT:
             return self.phase
         return Phase.GONE if self.phase is Phase.LEAVING else Phase.LEAVING
 

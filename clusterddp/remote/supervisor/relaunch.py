@@ -19,10 +19,11 @@ from ..control.leader import Control
 from ..control.membership import Membership
 from ..control.messages import AttemptDecision, EndOrder, NodeState
 from ..rendezvous.participants import FOREVER
-from ..shared.run.plan import FORK_SOCKET, SECRETS, next_plan, spool_environment
+from ..shared.run.plan import FORK_SOCKET, SECRETS, NodePlan, next_plan, spool_environment
 from ..shared.run.run_state import RunState
 from ..shared.run.spool_records import Ready
 from ..spool.creation import create_spool
+from ..spool.layout import Spool
 from ..spool.quoted import keep_secrets
 from ..spool.supervisor_identity import clock_step
 from ..system.bootstrap import Refused
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .node_parts import NodeParts
 
 
+NEXT_ATTEMPT = "next attempt"  # name of the task in FileWork
 ALONE_TIMEOUT = 15.0  # seconds without a majority after which a node gives up; only then do its followers hear the end
 REPLICATION_TIMEOUT = 30.0  # seconds for the nodes that have the replicated paths to publish their port
 NO_MAJORITY = "no majority of the hosts reach each other; it waits for an operator"
@@ -73,7 +75,15 @@ class Relaunching:
         if self._alone() > self.conditions.limits.lost:
             self.alone_at = boot_clock()
         if self.preparing:  # go on: a half made spool would look like an attempt that was lost
-            return self._begin(node, self.preparing)
+            try:
+                return self._begin(node, self.preparing)
+            except OSError:
+                if not order or self.work.is_asked(
+                    NEXT_ATTEMPT
+                ):  # it is to go on; or a disk that stalls still makes it
+                    raise
+                self.preparing = None
+                self.work.forget(NEXT_ATTEMPT)
         if self.conditions.outlived():
             return NoAttempt("", leaves=True)  # the other nodes have made the verdict
         if not may_follow(node.plan, node.shutdown.order):
@@ -209,7 +219,7 @@ class Relaunching:
         if not self.preparing:
             self.preparing = decision
             self.conditions.decided_at = boot_clock()
-        made = self.work.ask("next attempt", lambda: self._make_attempt(node, decision))
+        made = self.work.ask(NEXT_ATTEMPT, lambda: self._make_attempt(node, decision))
         if made is None:
             return None
         self.preparing = None
@@ -284,15 +294,23 @@ class Relaunching:
     def _make_attempt(self, node: "NodeParts", decision: AttemptDecision) -> Attempt:
         """Make this node's spool of the next attempt, locked from the start; the file thread calls this.
 
-        What a full disk interrupts is begun again, so secrets and fork server stay with the last attempt until all else
-        is done.
+        What a full disk interrupts is begun again, or given up: nothing of it is left.
         """
         old = node.spool
         plan = next_plan(node.plan, decision.attempt, decision.members, decision.store)
         step = clock_step(old.recorded_supervisor())  # the offset is as it was when the last attempt began
         plan = plan._replace(clock_offset_ns=plan.clock_offset_ns + step)
         spool = old.in_attempt(decision.attempt, plan.node)
-        shutil.rmtree(spool.folder, ignore_errors=True)  # what an earlier try left that a full disk interrupted
+        try:
+            return self._fill(node, decision, spool, plan)
+        except OSError:
+            spool.release_lock()
+            shutil.rmtree(spool.folder, ignore_errors=True)
+            raise
+
+    def _fill(self, node: "NodeParts", decision: AttemptDecision, spool: Spool, plan: NodePlan) -> Attempt:
+        """Fill the spool; secrets and fork server stay with the last attempt until all else is done."""
+        old, ready = node.spool, (node.inbox.ready or Ready())._replace(store=decision.port)
         with open(old.code, "rb") as code:
             create_spool(spool, plan, code.fileno())
         spool.take_lock()
@@ -304,7 +322,6 @@ class Relaunching:
         except FileNotFoundError:
             pass  # there are none
         write_worker(spool, plan.python)
-        ready = (node.inbox.ready or Ready())._replace(store=decision.port)
         spool.write_committed(ready)
         order = old.stop_order()
         if order:

@@ -200,6 +200,10 @@ class Work:
     def is_asked(self, name: str) -> bool:
         return name in self._asked
 
+    def failing_since(self) -> float:
+        """Nothing fails: a stalled disk only waits."""
+        return float("inf")
+
     def close(self, _: float) -> None: ...
 
 

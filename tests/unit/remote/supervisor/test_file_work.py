@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,10 +73,12 @@ def test_an_error_is_the_askers_and_the_next_time_it_is_tried_anew(disk: Disk) -
         disk.work.ask("quotient", lambda: 1)
     disk.woken.clear()
     assert disk.work.ask("quotient", lambda: 1) is None
+    assert disk.work.failing_since() < time.monotonic()
     disk.woken.wait(PATIENCE)
     answer = disk.work.ask("quotient", lambda: 2)
     assert answer
     assert answer.value == 1
+    assert disk.work.failing_since() == math.inf
 
 
 def test_while_the_disk_stalls_nothing_waits_but_the_work_and_its_order_is_kept(disk: Disk, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.hosts.zipapp import bundle
-from clusterddp.remote.control.messages import AttemptDecision
+from clusterddp.remote.control.messages import AttemptDecision, EndOrder
 from clusterddp.remote.shared.run.plan import FORK_SOCKET
 from clusterddp.remote.spool import supervisor_identity
 from clusterddp.remote.spool.creation import create_spool
@@ -19,8 +19,8 @@ from clusterddp.remote.spool.layout import Spool
 from clusterddp.remote.spool.quoted import keep_secrets
 from clusterddp.remote.spool.supervisor_identity import clock_step
 from clusterddp.remote.supervisor import relaunch
-from clusterddp.remote.supervisor.relaunch import Relaunching
-from clusterddp.remote.system.clock import boot_time
+from clusterddp.remote.supervisor.relaunch import NoAttempt, Relaunching
+from clusterddp.remote.system.clock import boot_clock, boot_time
 from tests.unit.plan_made import PLAN, changed
 
 if TYPE_CHECKING:
@@ -55,12 +55,17 @@ def next_attempt(old: Spool, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[
     given: list[Any] = [SimpleNamespace(), SimpleNamespace(), SimpleNamespace(), None]
     asked: list[Any] = []
     one = Relaunching(*given)
+    one.work = immediate(asked)
+    return (lambda: one._begin(node, AttemptDecision(2, (0,), 0, 29500))), asked
+
+
+def immediate(later: list[Any]) -> Any:
+    """File work that does at once what is asked for; the rest goes to ``later``."""
 
     def ask(_: str, work: Any) -> Any:
         return SimpleNamespace(value=work())
 
-    one.work = SimpleNamespace(ask=ask, do=asked.append)  # type: ignore[assignment]
-    return (lambda: one._begin(node, AttemptDecision(2, (0,), 0, 29500))), asked
+    return SimpleNamespace(ask=ask, do=later.append, is_asked=lambda _: False, forget=lambda _: None)
 
 
 def test_the_next_attempt_has_the_clocks_offset_as_it_is_when_it_begins(
@@ -100,3 +105,33 @@ def test_what_a_full_disk_interrupted_is_made_anew_with_secrets_and_fork_server(
         work()
     assert old.secrets() == {}
     assert [record.final for record in [old.exit_record()] if record] == ["attempt 2"]
+
+
+def test_a_stop_while_a_full_disk_holds_the_next_attempt_up_ends_the_run_and_leaves_nothing_of_it(
+    old: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Spool) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Spool, "write_supervisor", fail)
+    children = SimpleNamespace(environment={}, end_fork_server=lambda **_: None)
+    node: Any = SimpleNamespace(
+        spool=old,
+        plan=old.plan(),
+        member=0,
+        children=children,
+        shutdown=SimpleNamespace(order=None),
+        inbox=SimpleNamespace(ready=None),
+    )
+    control = SimpleNamespace(leading=False, last_contact=boot_clock())
+    limits = SimpleNamespace(lost=7.25)
+    conditions: Any = SimpleNamespace(
+        limits=limits, outlived=lambda: False, fence=SimpleNamespace(has_ended=False), decided_at=None
+    )
+    one = Relaunching(control, SimpleNamespace(decision=None), conditions, immediate([]))  # type: ignore[arg-type]
+    one.preparing = AttemptDecision(2, (0,), 0, 29500)
+    with pytest.raises(OSError, match="No space left"):
+        one.step(node, None)
+    assert one.step(node, EndOrder("stop", 10.0, ours=False)) == NoAttempt("stop")
+    assert [record.final for record in [old.exit_record()] if record] == ["stop"]
+    assert not list(Path(old.state).glob("runs/*/2/*"))

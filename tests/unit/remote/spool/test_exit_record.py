@@ -1,0 +1,51 @@
+"""A node's exit record on a disk that takes no file any more: its supervisor still answers with it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusterddp.remote.spool import layout
+from clusterddp.remote.spool.layout import Spool
+from tests.unit.spool_writer import Writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def break_disk(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(layout, "write_json", fail)
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Spool:
+    """The spool of an attempt that has failed, and another may follow."""
+    spool = Spool(str(Writer(tmp_path).folder))
+    spool.write_exit("failed", 1, "x", agent_exit=1, survivors=[], pending=True)
+    return spool
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC])
+def test_that_no_attempt_follows_is_known_to_the_supervisor_where_it_cannot_be_written(
+    ended: Spool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_disk(monkeypatch, code)
+    ended.make_exit_final("the run was stopped")
+    record = ended.exit_record()
+    assert record
+    assert (record.pending, record.final) == (False, "the run was stopped")
+
+
+def test_what_may_be_written_in_a_moment_is_tried_again(ended: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        break_disk(broken, errno.EIO)
+        with pytest.raises(OSError, match="Input/output error"):
+            ended.make_exit_final("the run was stopped")
+    ended.make_exit_final("the run was stopped")
+    assert [record.final for record in [Spool(ended.folder).exit_record()] if record] == ["the run was stopped"]
