@@ -5,12 +5,13 @@ The supervisors of the run learn of it from the joining host itself (remote/cont
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.environments import install
-from clusterddp.errors import PlanError, RunError, SyncError
+from clusterddp.errors import ClusterddpError, HostError, PlanError, RunError, SyncError
 from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.launch import preflight
@@ -100,12 +101,29 @@ def join_from_inventory(
         hosts = [site.host(name) for name in chosen]
     if not hosts:
         raise RunError(f"no host can join run {run.id}: all that answer are or were in it; {_LOST_STAYS_OUT}")
-    guide, spool = next(((name, spool) for name, spool in run.spools.items() if spool), ("", ""))
-    if not guide:
-        raise RunError(f"no host of run {run.id} answers, and one of them lets the others in", remedy="ask again later")
+    guide, spool = _find_guide(site, run)
     skip = option_values.read("skip", option_values.checks, skip)
-    install.ensure([site.host(guide), *hosts], site.project, site.notify, site.progress)
-    return list(join(site.host(guide), spool, hosts, site.project, site.notify, skip=skip))
+    install.ensure([guide, *hosts], site.project, site.notify, site.progress)
+    return list(join(guide, spool, hosts, site.project, site.notify, skip=skip))
+
+
+def _find_guide(site: Site, run: Run) -> tuple[Host, str]:
+    """Return the host that lets others in, and its spool: the leader, so that two who join get two places.
+
+    Where it is not known or does not answer, it is the first that does.
+    """
+    name, spool = next(((name, spool) for name, spool in run.spools.items() if spool), ("", ""))
+    if not name:
+        raise RunError(f"no host of run {run.id} answers, and one of them lets the others in", remedy="ask again later")
+    leader = invitation(site.host(name), spool).leader or name
+    if leader not in {entry.name for entry in site.inventory.nodes}:
+        raise RunError(
+            f"{leader} leads run {run.id}, and lets others in; it is not among the hosts chosen",
+            remedy="choose it too, by --limit",
+        )
+    if run.spools.get(leader):
+        name, spool = leader, run.spools[leader]
+    return site.host(name), spool
 
 
 def _open_free_nodes(site: Site, known: set[str]) -> list[Host]:
@@ -189,7 +207,12 @@ def _try_join(
         if not ask(guide, "claim", claim, Claimed).claimed:
             raise _OthersJoinError(plan.run)
         ready = invited.ready._replace(peers=addresses)
-        spools[host.name], control = _start_and_commit(host, joined_plan(plan, node), invited, ready)
+        try:
+            spools[host.name], control = _start_and_commit(host, joined_plan(plan, node), invited, ready)
+        except (ClusterddpError, KeyboardInterrupt):
+            with contextlib.suppress(HostError):  # the claim lapses
+                ask(guide, "claim", claim._replace(release=True), Claimed)
+            raise
         addresses = (*addresses, (node.address, control))
         plan = with_peer(plan, Peer.of(node))
 

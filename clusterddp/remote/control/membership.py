@@ -66,6 +66,7 @@ class Membership:
         self.participants: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
         self.epoch = 0  # the newest known epoch, of any attempt
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
+        self.replaced = False  # whether another host has joined as this member: both were invited as the next one
         self.undelivered = False  # whether our last status has reached no leader yet
         self._unsent: Set[int] = set()  # nodes whose newest status the others have not received yet
         self._without_table: Dict[int, None] = {}  # nodes that have connected, and were not sent the whole table yet
@@ -189,7 +190,11 @@ class Membership:
             self._unsent.clear()
             self._without_table.clear()
             if now - self._sent_at > REPEAT_INTERVAL:
-                self._send_leader(now)
+                self._sent_at = now
+                self._send_status()  # again, in case the leader missed it
+                for message in (self.order, self.decision):
+                    if message:
+                        self.control.send(message)
         self._save_if_due(now)
 
     def leave(self) -> None:
@@ -221,14 +226,17 @@ class Membership:
         elif isinstance(event, NodeDone):
             self.ended.add(event.member)
         elif isinstance(event.message, StatusMessage):
-            self._receive(event.member, event.message.status)
-            self._note_operator_age(event.message.operator_age)
+            if not self._is_another(event.member, event.message.status):
+                self._receive(event.member, event.message.status)
+            self.operator_seen = max(self.operator_seen, boot_clock() - event.message.operator_age)
             self.epoch = max(self.epoch, event.message.epoch)
         elif isinstance(event.message, StatusTable):
             for row in event.message.rows:
                 if row.member != self.member:  # our own status is newer
                     self._receive(row.member, row.status, row.age)
-            self._note_operator_age(event.message.operator_age)
+                elif self._is_another(row.member, row.status):
+                    self.replaced = True
+            self.operator_seen = max(self.operator_seen, boot_clock() - event.message.operator_age)
             self._take_participants(event.message.participants)
             self._unsaved = True
         elif isinstance(event.message, EndMessage):
@@ -254,6 +262,10 @@ class Membership:
         known["excluded"] = [self.names[member] for member in self.excluded if member < len(self.names)]
         known["leader"] = self.names[self.control.leader] if self.control.settled else None
         self.save_peers(dict(known, addresses=list(self.control.addresses)))
+
+    def _is_another(self, member: int, status: NodeStatus) -> bool:
+        """Whether a status is that of another host than the one that has joined as this member."""
+        return status.joined is not None and member < len(self.names) and self.names[member] != status.joined.host
 
     def _receive(self, member: int, status: NodeStatus, age: float = 0.0) -> None:
         """Record a node's status; add the node first if it is a host that joined after the start."""
@@ -299,14 +311,6 @@ class Membership:
         for message in (self.order, self.decision):
             if message:
                 self.control.send(message, to=(member,))
-
-    def _send_leader(self, now: float) -> None:
-        """Repeat this node's status, order and decision to the leader, in case it missed one."""
-        self._send_status()
-        for message in (self.order, self.decision):
-            if message:
-                self.control.send(message)
-        self._sent_at = now
 
     def _send_all(self, now: float) -> None:
         """Send all followers the new statuses or, without any, repeat the participants, order and decision.
@@ -387,9 +391,6 @@ class Membership:
             else:
                 self.missing.setdefault(member, now)
         self.control.to_ask = set(self.missing) - self.ended
-
-    def _note_operator_age(self, age: float) -> None:
-        self.operator_seen = max(self.operator_seen, boot_clock() - age)
 
     def note_operator_contact(self, renewed: float) -> None:
         """Record when the operator who is attached to this host was last in contact (boot clock)."""

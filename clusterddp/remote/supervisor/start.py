@@ -26,6 +26,7 @@ from ..shared.run.spool_records import Ready, read_ready
 from ..shared.schema.fields import Fields
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..shared.supervisor.start_records import (
+    COMMIT_TIMEOUT,
     Claimed,
     ClaimRequest,
     CommitRequest,
@@ -53,7 +54,6 @@ from ..worker.agent_environment import agent_environment
 from ..worker.worker_env import write_worker
 
 MAX_SHARED = 64 << 20  # bytes of JSON of what nodes' plans have in common; 10,000 nodes have 2 MB
-CLAIM_TIMEOUT = 60.0  # seconds for which the member index of a joining host is reserved, until it has started
 OTHER_START_TIMEOUT = 10.0  # seconds that another start of the same node gets to bring its supervisor up
 
 
@@ -235,12 +235,13 @@ def invite(request: Request) -> Dict[str, Any]:
             secrets=spool.secrets(),
             ready=ready._replace(peers=known.addresses) if known and known.addresses else ready,
             lost=tuple(sorted({*plan.record.lost, *(known.excluded if known else ())})),
+            leader=known.leader if known else None,
         )
     )
 
 
 def claim(request: Request) -> Dict[str, Any]:
-    """Operation: reserve a member index of a run for a host about to start there.
+    """Operation: reserve a member index of a run for a host about to start there, or release it.
 
     Takes a ``ClaimRequest``, returns ``Claimed`` (shared/supervisor/start_records.py).
     Two hosts that join at the same moment were both invited as the next member; the first to claim it gets it.
@@ -251,13 +252,12 @@ def claim(request: Request) -> Dict[str, Any]:
     with os.fdopen(handle, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         claimed, now = file.read(), boot_clock()
-        taken = len(spool.plan().peers) != member
-        if taken or (claimed and now - float(claimed) < CLAIM_TIMEOUT):
-            return to_fields(Claimed(claimed=False))
-        file.truncate(0)
-        file.seek(0)
-        file.write("%f" % now)
-    return to_fields(Claimed(claimed=True))
+        is_free = len(spool.plan().peers) == member and not (claimed and now - float(claimed) < COMMIT_TIMEOUT)
+        if is_free or asked.release:
+            file.truncate(0)
+            file.seek(0)
+            file.write("" if asked.release else "%f" % now)
+    return to_fields(Claimed(claimed=is_free))
 
 
 def _checksums(zipapp: Union[str, IO[bytes]]) -> Dict[str, int]:

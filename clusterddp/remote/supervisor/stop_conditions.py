@@ -83,6 +83,7 @@ class StopConditions:
             "contact": self._no_contact,
             "fence": self.fence_order,
             "too late": self._others_have_left,
+            "place": self._place_taken,
         }
 
     def begin_run(self, ready: Ready, renewed: float) -> None:
@@ -205,8 +206,12 @@ class StopConditions:
         return self.plan.settings.elastic and len(left) >= self.plan.settings.min_nodes
 
     def outlived(self) -> bool:
-        """Whether this host joined the run later, and all others have left since, with the verdict recorded there."""
-        return self.plan.joined and self.membership.over_without_us(self.limits.lost)
+        """Whether this host joined later, and has no part in the run: all others have left since, with the verdict.
+
+        Or another host has joined in its place.
+        """
+        over = self.membership.replaced or self.membership.over_without_us(self.limits.lost)
+        return self.plan.joined and over
 
     def _others_have_left(self) -> Optional[EndOrder]:
         """A host that joined when the others were about to end would wait in vain for a round with them."""
@@ -218,6 +223,13 @@ class StopConditions:
             return None
         host = self.membership.own_name
         return attempt_end_order(self.plan, "the run was over before %s took part" % host, 0.0)
+
+    def _place_taken(self) -> Optional[EndOrder]:
+        """Two hosts were let in as the same member, by two hosts or after a claim had lapsed: one takes part."""
+        if not self.membership.replaced:
+            return None
+        reason = "another host joined the run in the place of %s" % self.membership.own_name
+        return attempt_end_order(self.plan, reason, 0.0)
 
     def _no_contact(self) -> Optional[EndOrder]:
         """A node without contact to a majority ends its own part where another attempt may start without it."""
@@ -237,9 +249,14 @@ class StopConditions:
         return None
 
     def too_early(self) -> bool:
-        """Whether the first attempt has to wait for contact to a majority: without it nobody knows who has begun."""
+        """Whether the first attempt has to wait for contact to a majority: without it nobody knows who has begun.
+
+        A host that joins waits for the word of a leader: it may not be the one that takes part.
+        """
         waited = boot_clock() - self.control.began
-        return bool(self.plan.settings.relaunch) and not self.control.in_contact and waited < START_TIMEOUT
+        awaits_leader = self.plan.joined and not (self.control.connected and self.membership.epoch)
+        awaits_majority = self.plan.settings.relaunch and not self.control.in_contact
+        return bool(awaits_leader or awaits_majority) and waited < START_TIMEOUT
 
     def begin_and_check(self) -> Optional[EndOrder]:
         """Begin the node's part, so that the agent can start.
@@ -254,7 +271,8 @@ class StopConditions:
         self.children.start_deadline = lease.term_at
         self.fence.renew(lease)
         self.children.inform_agent(self.participants(lease))  # lies there when it starts: this process may be stopped
-        return self.fence_order() or self._no_contact() or self._later_attempt() or self._too_late()
+        too_late = self._later_attempt() or self._too_late() or self._place_taken()
+        return self.fence_order() or self._no_contact() or too_late
 
     def _too_late(self) -> Optional[EndOrder]:
         """The other nodes have waited for this one so long that they may have begun another attempt."""

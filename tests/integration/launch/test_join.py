@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.lab import Lab
 
 JOINS = remedy("cli/actions/run_action.py", "{} joins run {}; `clusterddp logs --follow {}` shows its lines")
+LED = remedy("launch/ssh/join.py", "choose it too, by --limit")
 
 need_torch()
 pytestmark = pytest.mark.torch
@@ -100,6 +101,8 @@ def test_hosts_may_join_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
         assert joined.code == 0, joined.err
         live.wait_for("rank 0 of 2")
         other.wait_for("rank 1 of 2")
+        refused = user.run("run", "--limit", "gpu01,gpu02", "--join", live.run)
+        LED.found(refused.err)
         joined = user.run("run", "--limit", "gpu00,gpu02", "--join", live.run)
         assert joined.code == 0, joined.err
         done, followed = live.end(), other.end()

@@ -126,14 +126,16 @@ class Invitation(NamedTuple):
     key: str = field(Fields.text)  # the key of run control
     secrets: Mapping[str, str] = field(by_key(Fields.text))  # values by name
     lost: Tuple[str, ...] = field(Fields.texts, default=())  # hosts of the run that take no part any more
+    leader: Optional[str] = field(Fields.maybe_text, default=None)  # the host that leads the run; None: none does
 
 
 @record
 class ClaimRequest(NamedTuple):
-    """The member index that a host about to join wants to have reserved."""
+    """The member index that a host about to join wants to have reserved, for ``COMMIT_TIMEOUT`` seconds."""
 
     spool: str = field(Fields.text)
     member: int = field(Fields.number)
+    release: bool = field(Fields.flag, default=False)  # it was reserved for a host that could not start
 
 
 @record

@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clusterddp.environments import install
-from clusterddp.errors import PlanError, RunError
+from clusterddp.errors import HelperError, PlanError, RunError
 from clusterddp.inventory import HostEntry
 from clusterddp.launch.ssh import join
 from clusterddp.remote.shared.run.spool_records import Ready
-from clusterddp.remote.shared.supervisor.start_records import Invitation
+from clusterddp.remote.shared.supervisor.start_records import Claimed, ClaimRequest, Invitation
 from tests.unit.plan_made import PLAN
 
 if TYPE_CHECKING:
     from clusterddp.remote.shared.run.plan import NodePlan
 
 
-def joined(monkeypatch: pytest.MonkeyPatch, most: int = 2, lost: tuple[str, ...] = (), **options: object) -> NodePlan:
-    """The plan that a host gets which joins a run started with these options."""
+def joined(
+    monkeypatch: pytest.MonkeyPatch,
+    most: int = 2,
+    lost: tuple[str, ...] = (),
+    error: Exception | None = None,
+    claims: list[ClaimRequest] | None = None,
+    **options: object,
+) -> NodePlan:
+    """The plan that a host gets which joins a run started with these options; ``error``: why it does not start."""
     settings = PLAN.settings._replace(elastic=True, min_nodes=1, max_nodes=most)
     record = PLAN.record._replace(options=options, nproc=1, code="")
     plan = PLAN._replace(settings=settings, record=record)
@@ -36,13 +43,21 @@ def joined(monkeypatch: pytest.MonkeyPatch, most: int = 2, lost: tuple[str, ...]
 
     def start(_host: object, plan: NodePlan, *_: object) -> tuple[str, int]:
         started.append(plan)
+        if error:
+            raise error
         return "/s/spool", 3
 
     checked = ({"gpu01": facts}, {"gpu01": None}, {"gpu01": ("eth0", "10.0.0.2")})
     monkeypatch.setattr(join, "invitation", lambda *_: invited)
     monkeypatch.setattr(join, "_check_hosts", lambda *_: checked)
     monkeypatch.setattr(join, "_sync_same_code", lambda *_: {"gpu01": "/w"})
-    monkeypatch.setattr(join, "ask", lambda *_: SimpleNamespace(claimed=True))
+
+    def claim(_guide: object, _operation: str, request: ClaimRequest, _kind: object) -> Claimed:
+        if claims is not None:
+            claims.append(request)
+        return Claimed(claimed=True)
+
+    monkeypatch.setattr(join, "ask", claim)
     monkeypatch.setattr(install, "with_source", lambda node, *_: node)
     monkeypatch.setattr(join, "_start_and_commit", start)
     guide: Any = SimpleNamespace(name="gpu00")
@@ -61,6 +76,13 @@ def test_a_lost_host_leaves_its_place_to_another_one(monkeypatch: pytest.MonkeyP
     with pytest.raises(PlanError, match="has no room for gpu01: it has 1 of 1 node"):
         joined(monkeypatch, most=1)
     assert joined(monkeypatch, most=1, lost=(peer.host,)).member == 1
+
+
+def test_a_host_that_does_not_start_leaves_its_place_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims: list[ClaimRequest] = []
+    with pytest.raises(HelperError):
+        joined(monkeypatch, error=HelperError("gpu01", "a setup line failed"), claims=claims)
+    assert [(claim.member, claim.release) for claim in claims] == [(1, False), (1, True)]
 
 
 RUN: Any = SimpleNamespace(
@@ -93,3 +115,20 @@ def test_where_no_host_of_the_run_answers_nobody_can_let_others_in(monkeypatch: 
     site: Any = SimpleNamespace()
     with pytest.raises(RunError, match="no host of run abcdefghij answers"):
         join.join_from_inventory(site, RUN, None, ())
+
+
+def guide(monkeypatch: pytest.MonkeyPatch, leader: str | None, **spools: str) -> tuple[Any, str]:
+    """Who lets others in: its name and spool, where ``spools`` are those of the run's hosts that were asked."""
+    monkeypatch.setattr(join, "invitation", lambda *_: SimpleNamespace(leader=leader))
+    entries = [HostEntry(name=name, address=name) for name in ("gpu00", "gpu01")]
+    site: Any = SimpleNamespace(inventory=SimpleNamespace(nodes=entries), host=lambda name: name)
+    run: Any = SimpleNamespace(id=RUN.id, spools=spools)
+    return join._find_guide(site, run)
+
+
+def test_the_leader_lets_others_in_so_that_two_at_once_get_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert guide(monkeypatch, "gpu01", gpu00="/0", gpu01="/1") == ("gpu01", "/1")
+    assert guide(monkeypatch, "gpu01", gpu00="/0", gpu01="") == ("gpu00", "/0")  # it does not answer
+    assert guide(monkeypatch, None, gpu00="", gpu01="/1") == ("gpu01", "/1")  # there is none
+    with pytest.raises(RunError, match=f"gpu02 leads run {RUN.id}, and lets others in; .* choose it too, by --limit"):
+        guide(monkeypatch, "gpu02", gpu00="/0", gpu01="/1")

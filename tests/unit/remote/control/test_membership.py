@@ -267,9 +267,20 @@ def test_a_host_that_joined_has_the_next_place_and_no_other(run: Run) -> None:
     lead.handle_event(MessageReceived(1, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
     lead.handle_event(MessageReceived(9, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
     lead.handle_event(MessageReceived(1, StatusTable((NodeStatusRow(9, 0.0, RUNNING),), 0.0)))
-    assert (lead.names[3:], sorted(lead.statuses)) == ([], [1])
+    assert (lead.names[3:], sorted(lead.statuses)) == ([], [])
     lead.handle_event(MessageReceived(3, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
     assert (lead.names[3:], lead.control.addresses[3:]) == (["gpu03"], [("127.0.0.1", 29500)])
+
+
+def test_of_two_hosts_that_join_as_the_same_member_the_second_is_told_that_it_has_no_part(run: Run) -> None:
+    lead, late = run.member(0), run.member(2)  # who is late has the third name
+    run.until(lambda: 2 in lead.control.connected)
+    lead.names[2] = "gpu09"
+    lead._receive(2, RUNNING._replace(joined=Joined("gpu09", "127.0.0.1", 1, 29500)))
+    late.publish(RUNNING._replace(joined=Joined("gpu02", "127.0.0.1", 1, 29500)))
+    run.until(lambda: late.replaced)
+    assert [status.joined.host for status in lead.statuses.values() if status.joined] == ["gpu09"]
+    assert not lead.replaced
 
 
 def test_a_host_that_joins_takes_part_only_in_the_attempt_that_its_status_is_of(run: Run) -> None:

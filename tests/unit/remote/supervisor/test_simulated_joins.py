@@ -110,3 +110,26 @@ def test_a_host_that_joins_and_is_lost_before_its_first_status_hinders_nothing(r
 
     simulation = played(script, work=30.0, relaunches=relaunches)
     assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.3, 5.0])
+@pytest.mark.parametrize("relaunches", [0, 3])
+def test_of_two_hosts_that_join_as_the_same_member_one_takes_part(relaunches: int, pause: float) -> None:
+    def script(run: RunWithRoom, _: Faults) -> None:
+        def join() -> None:
+            plan = run.invite()
+            run.touched.add(plan.member)
+            peer = plan.peers[-1]._replace(host="gpu09", address="10.0.0.9")
+            other = plan._replace(host=peer.host, peers=(*plan.peers[:-1], peer))
+            run.arrive(plan)
+            run.clock.at(run.clock.now + pause, lambda: run.arrive(other))
+
+        run.clock.at(5.0, join)
+        run.clock.at(20.0, lambda: working.extend(host for host in run.hosts if host.agent and host.agent.runs))
+
+    working: list[Any] = []
+    simulation = played(script, work=30.0, relaunches=relaunches)
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 1)
+    assert [host.first_plan.member for host in working] == [0, 1, 2, 3]
+    if pause:
+        assert working[-1].first_plan.host == "gpu03"
