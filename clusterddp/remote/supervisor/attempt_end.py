@@ -1,7 +1,7 @@
 """The end of a node's part in an attempt: ends its processes and the store, writes the exit record."""
 
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
 
 from ..rendezvous.store import count_clients
 from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
@@ -40,6 +40,7 @@ class AttemptCleanup:
         # Whether the other nodes of an elastic job go on without our failed agent; theirs may still be starting.
         self.others_continue = bool(node.children.agent_exit) and node.job_continues()
         self.deadline = NEVER if self.others_continue else self.idle_since + STORE_TIMEOUT
+        self.following_since: Optional[float] = None  # since when a leader of a majority, another node, leads us
 
     def is_ending_processes(self) -> bool:
         """Go on ending processes; return whether that is still under way. Survivors stay on the roster."""
@@ -73,7 +74,20 @@ class AttemptCleanup:
         """Whether another node's agent may still need the store."""
         plan, membership = self.node.plan, self.node.membership
         done = set(membership.ended_statuses(plan.attempt)) | membership.beyond(plan.attempt)
-        return bool(set(plan.members) - done - set(membership.lost(boot_clock(), STORE_LOST_TIMEOUT)) - {plan.member})
+        return bool(set(plan.members) - done - self._lost() - {plan.member})
+
+    def _lost(self) -> Set[int]:
+        """Nodes that need the store no more because they are lost.
+
+        Who follows knows them by the leader's word alone, which replaces an own one from before after a moment.
+        """
+        membership, now = self.node.membership, boot_clock()
+        lost = set(membership.lost(now, STORE_LOST_TIMEOUT))
+        if membership.control.leading or not membership.control.settled:
+            self.following_since = None
+            return lost
+        self.following_since = self.following_since or now
+        return lost.union(membership.excluded if now - self.following_since > STORE_LOST_TIMEOUT else ())
 
 
 def record_end(

@@ -9,7 +9,7 @@ import pytest
 
 from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.supervisor import attempt_end
-from clusterddp.remote.supervisor.attempt_end import AttemptCleanup
+from clusterddp.remote.supervisor.attempt_end import STORE_LOST_TIMEOUT, AttemptCleanup
 from clusterddp.remote.supervisor.shutdown import Shutdown
 from tests.unit.plan_made import PLAN, changed
 
@@ -34,7 +34,11 @@ class Node:
         self.inbox: Any = SimpleNamespace(ready=Ready())
         self.over: set[int] = {0}
         self.membership: Any = SimpleNamespace(
-            ended_statuses=lambda _attempt: self.over, lost=lambda _now, _limit: [], beyond=lambda _attempt: set()
+            ended_statuses=lambda _attempt: self.over,
+            lost=lambda _now, _limit: [],
+            beyond=lambda _attempt: set(),
+            excluded=(),
+            control=SimpleNamespace(leading=True, settled=True),
         )
         self.children: Any = SimpleNamespace(
             agent_exit=agent_exit,
@@ -68,3 +72,22 @@ def test_a_store_that_nobody_uses_is_not_kept_where_the_job_is_over(code: int, *
     node = Node(agent_exit=code, elastic=elastic)
     over = AttemptCleanup(cast("NodeParts", node))
     assert not over.store_needed(None)
+
+
+def test_who_follows_keeps_the_store_for_nobody_that_its_leader_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, now = Node(agent_exit=137), 1000.0
+    over = AttemptCleanup(cast("NodeParts", node))
+    node.over, node.membership.excluded = {0, 1}, (0, 2)
+    node.membership.control.leading = False
+
+    def needed(seconds: float) -> bool:
+        monkeypatch.setattr(attempt_end, "boot_clock", lambda: now + seconds)
+        return over.store_needed(None)
+
+    assert needed(0.0)  # its own word, from before it followed, may not be replaced yet
+    assert needed(STORE_LOST_TIMEOUT)
+    node.membership.control.settled = False
+    assert needed(STORE_LOST_TIMEOUT + 1.0)
+    node.membership.control.settled = True
+    assert needed(STORE_LOST_TIMEOUT + 2.0)
+    assert not needed(2 * STORE_LOST_TIMEOUT + 3.0)
