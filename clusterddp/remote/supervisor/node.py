@@ -224,9 +224,9 @@ class Supervisor(NodeParts):
     def _run(self) -> Phase:
         """Carry out an order to end: SIGTERM to the agent, SIGKILL to all after the grace."""
         if self.children.agent_exit is not None:  # its pid may be another process's by now
-            fence_order = self.conditions.fence_order()
-            if fence_order:
-                self.shutdown.take(fence_order, time.monotonic())
+            own_order = self.conditions.fence_order() or self.conditions.leave_order()
+            if own_order:
+                self.shutdown.take(own_order, time.monotonic())
             self.publish(NodeState.ENDING)
             return Phase.CLEARING
         now = time.monotonic()

@@ -90,8 +90,8 @@ class NodeParts:
         code = None if state is NodeState.STANDBY else self.children.agent_exit
         if code == 0 and self.shutdown.order:
             code = EXIT_STOPPED  # as in its exit record: what the order kept the other hosts from may not be done
-        # Without a fence it is in no later attempt, and says so with its end: the leader may choose who is at once.
-        unfenced = self.conditions.fence.has_ended and may_follow(self.plan, self.shutdown.order)
-        left = unfenced and state is NodeState.ENDED
+        # Without a fence, or told to end, it is in no later attempt, and says so: the leader may choose others at once.
+        leaves = self.conditions.fence.has_ended or self.conditions.leaves_alone()
+        left = leaves and state is NodeState.ENDED and may_follow(self.plan, self.shutdown.order)
         status = NodeStatus(state, self.plan.attempt, code, curable, reason, left, joined, self.conditions.slow)
         self.loop.guard("status", lambda: self.membership.publish(status), pauses=False)

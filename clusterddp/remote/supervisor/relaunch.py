@@ -88,8 +88,9 @@ class Relaunching:
             return NoAttempt("", leaves=True)  # the other nodes have made the verdict
         if not may_follow(node.plan, node.shutdown.order):
             return NoAttempt("")
-        if self.conditions.fence.has_ended:  # nothing would end this node if it hangs
-            no_attempt = self._end(node, "its fence process is gone")
+        unfenced = self.conditions.fence.has_ended  # nothing would end this node if it hangs
+        if unfenced or self.conditions.leaves_alone():
+            no_attempt = self._end(node, "its fence process is gone" if unfenced else "it was told to end (SIGTERM)")
             return no_attempt and no_attempt._replace(leaves=bool(self.control.connected))
         if order:
             return self._end(node, order.reason)

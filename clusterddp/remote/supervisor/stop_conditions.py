@@ -77,6 +77,7 @@ class StopConditions:
             "lease": self._lease_expired,
         }
         self.ending_attempt: Conditions = {  # these end the attempt
+            "told to end": self.leave_order,
             "store": self._store_gone,
             "decision": self._later_attempt,
             "lost nodes": self._lost_nodes,
@@ -113,8 +114,24 @@ class StopConditions:
         if self.terminated and self.plan.manager:
             return EndOrder(ended_by_manager(self.plan.manager), AGENT_GRACE, ours=False)
         if self.terminated:
-            return EndOrder("the supervisor was told to end (SIGTERM)", AGENT_GRACE, ours=True)
+            return None if self.leaves_alone() else EndOrder(self._told_to_end(), AGENT_GRACE, ours=True)
         return None
+
+    def _told_to_end(self) -> str:
+        return (
+            "the supervisor of %s was told to end (SIGTERM); the host may be shutting down" % self.membership.own_name
+        )
+
+    def leaves_alone(self) -> bool:
+        """Whether this node was told to end, as by a host that shuts down, and the others go on without it.
+
+        A workload manager tells all nodes of its job.
+        """
+        if not self.terminated or self.plan.manager or not self.membership.others_at_work():
+            return False
+        needed = self.control.leading or self.plan.store_member == self.plan.member
+        goes_on = self.plan.settings.relaunch or (not needed and self.continues_without({self.plan.member}))
+        return bool(goes_on) and (self.has_begun or (self.ready and self.plan.standby))
 
     def _time_limit(self) -> Optional[EndOrder]:
         limit = self.plan.settings.time_limit
@@ -137,6 +154,10 @@ class StopConditions:
         return None
 
     # Ends of the attempt
+
+    def leave_order(self) -> Optional[EndOrder]:
+        """Only this node was told to end."""
+        return attempt_end_order(self.plan, self._told_to_end(), AGENT_GRACE) if self.leaves_alone() else None
 
     def heed_datagrams(self) -> bool:
         """Whether this node is not slow after all, though it was when the attempt began; its lease is shorter then.

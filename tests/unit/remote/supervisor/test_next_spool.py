@@ -126,7 +126,11 @@ def test_a_stop_while_a_full_disk_holds_the_next_attempt_up_ends_the_run_and_lea
     control = SimpleNamespace(leading=False, last_contact=boot_clock())
     limits = SimpleNamespace(lost=7.25)
     conditions: Any = SimpleNamespace(
-        limits=limits, outlived=lambda: False, fence=SimpleNamespace(has_ended=False), decided_at=None
+        limits=limits,
+        outlived=lambda: False,
+        leaves_alone=lambda: False,
+        decided_at=None,
+        fence=SimpleNamespace(has_ended=False),
     )
     one = Relaunching(control, SimpleNamespace(decision=None), conditions, immediate([]))  # type: ignore[arg-type]
     one.preparing = AttemptDecision(2, (0,), 0, 29500)

@@ -96,3 +96,49 @@ def test_a_stop_that_is_told_to_one_host_alone_while_it_waits_for_contact_reache
         assert simulation.stopped
         assert not simulation.agents
         assert {verdict.state for host in simulation.hosts for verdict in host.verdicts} == {"stopped"}
+
+
+def told_to_end(told: int, count: int, **given: Any) -> Simulation:
+    """A run with a host that shuts down, so that its supervisor gets SIGTERM: the run, at its end."""
+
+    def terminate(simulation: Simulation) -> None:
+        supervisor = simulation.hosts[told].supervisor
+        assert supervisor
+        simulation.touched.add(told)
+        supervisor.conditions.terminated = True
+
+    def script(simulation: Simulation, _: Faults) -> None:
+        simulation.clock.at(7.0, lambda: terminate(simulation))
+
+    simulation = Simulation(0, count, script=script, busy=0.0, work=30.0, **{"spares": 0, "elastic": False, **given})
+    simulation.run()
+    return simulation
+
+
+@pytest.mark.parametrize(
+    ("told", "attempt", "given"),
+    [
+        (2, 1, {"elastic": True, "fewest": 2, "relaunches": 2}),
+        (2, 1, {"elastic": True, "fewest": 2, "relaunches": 0}),
+        (0, 2, {"elastic": True, "fewest": 2, "relaunches": 2}),
+        (1, 2, {"spares": 1, "relaunches": 2}),
+        (2, 1, {"spares": 1, "relaunches": 2}),
+    ],
+    ids=["elastic", "elastic, without relaunches", "the one with the store, which leads", "a spare follows", "a spare"],
+)
+def test_a_host_that_shuts_down_leaves_a_run_that_goes_on_without_it(
+    told: int, attempt: int, given: dict[str, Any]
+) -> None:
+    simulation = told_to_end(told, 3, **given)
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", attempt)
+
+
+@pytest.mark.parametrize(
+    ("told", "given"),
+    [(1, {"relaunches": 0}), (0, {"elastic": True, "fewest": 2, "relaunches": 0})],
+    ids=["a fixed size", "the one with the store"],
+)
+def test_a_host_that_shuts_down_ends_a_run_that_needs_it_and_is_named(told: int, given: dict[str, Any]) -> None:
+    simulation = told_to_end(told, 3, **given)
+    assert simulation.judged.state == "failed"  # nobody has stopped it
+    assert f"the supervisor of gpu{told:02} was told to end (SIGTERM)" in simulation.judged.line
