@@ -110,6 +110,8 @@ class Relaunching:
         """Carry out the decision: begin, stand by, or end."""
         if decision is None or decision.attempt < node.plan.attempt:
             return None
+        if any(member >= len(node.plan.peers) for member in decision.members):
+            return None  # of a host that has joined: the leader's table, which tells of it, comes a moment later
         if decision.attempt > node.plan.attempt and not decision.members:
             return self._end(node, decision.reason)
         if decision.attempt > node.plan.attempt and node.member in decision.members:

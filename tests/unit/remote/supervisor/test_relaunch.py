@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.control.messages import AttemptDecision, NodeState, NodeStatus
+from clusterddp.remote.shared.run.plan import Peer, with_peer
 from clusterddp.remote.supervisor.relaunch import NO_MAJORITY, Relaunching
 from tests.unit.remote.supervisor.test_next_attempt import ended, plan
 
@@ -59,3 +60,16 @@ def test_it_decides_nothing_that_is_not_its_to_decide(changed: dict[str, Any]) -
 
 def test_it_waits_for_a_node_that_has_not_ended() -> None:
     assert decisions({**ALL_FAILED, 2: NodeStatus(NodeState.RUNNING, 1)}) == []
+
+
+def test_a_decision_that_names_a_host_of_which_no_word_has_come_yet_waits_for_it() -> None:
+    """It is sent at once on a new connection, the leader's table of the nodes a moment later."""
+    stood_by: list[AttemptDecision] = []
+    node: Any = SimpleNamespace(member=0, plan=plan(3), stand_by=stood_by.append)
+    given: list[Any] = [None, None, None, None]
+    relaunching, decision = Relaunching(*given), AttemptDecision(2, (1, 2, 3), 1, 29400)
+    assert relaunching._carry_out(node, decision) is None
+    assert not stood_by
+    node.plan = with_peer(node.plan, Peer("gpu03", "10.0.0.3", 1))
+    assert relaunching._carry_out(node, decision) is None
+    assert stood_by == [decision]
