@@ -53,6 +53,7 @@ class Membership:
     ) -> None:
         self.control, self.names, self.member = control, names, control.member
         self.add_host, self.save_peers = add_host, save_peers
+        self.fewest = 0  # nodes that an elastic job needs
         self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
         self.reported_at: Dict[int, float] = {}  # member index → when that status was sent, by the boot clock
         self.missing: Dict[int, float] = {}  # member index → since when it is out of reach
@@ -352,16 +353,15 @@ class Membership:
         """Decide, as the leader, which nodes take part in the attempt; return whether that has changed.
 
         A leader without a majority changes nothing where other nodes may begin another attempt, nor where it misses the
-        store's host, because the nodes that reach the store continue.
+        store's host, because the nodes that reach the store continue, or so many that too few are left to go on.
         """
         if self.by_majority and not self.may_decide:
             return False
         ended_or_ending = self.ended_statuses(self.attempt)
-        failed = {member for member, status in ended_or_ending.items() if status.code}
-        excluded = failed.union(self.lost(now, self.limit))
-        if self.store in excluded and not self.control.majority:
-            return False
+        excluded = {p for p, status in ended_or_ending.items() if status.code}.union(self.lost(now, self.limit))
         included = [member for member in self.members if member not in excluded]
+        if not self.control.majority and (self.store in excluded or len(included) < self.fewest):
+            return False
         ended = tuple(member for member in included if member in ended_or_ending)
         members = tuple(member for member in included if member not in ended_or_ending)
         current = self.participants

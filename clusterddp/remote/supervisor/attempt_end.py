@@ -79,10 +79,12 @@ class AttemptCleanup:
     def _lost(self) -> Set[int]:
         """Nodes that need the store no more because they are lost.
 
-        Who follows knows them by the leader's word alone, which replaces an own one from before after a moment.
+        Who follows knows them by the leader's word alone, which replaces an own one from before after a moment. A node
+        without a majority may be the one that is cut off: it waits for the others as long as they wait for it.
         """
-        membership, now = self.node.membership, boot_clock()
-        lost = set(membership.lost(now, STORE_LOST_TIMEOUT))
+        membership, now, limits = self.node.membership, boot_clock(), self.node.conditions.limits
+        limit = STORE_LOST_TIMEOUT if membership.control.settled else max(STORE_LOST_TIMEOUT, limits.lost)
+        lost = set(membership.lost(now, limit))
         if membership.control.leading or not membership.control.settled:
             self.following_since = None
             return lost

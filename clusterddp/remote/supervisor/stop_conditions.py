@@ -100,6 +100,7 @@ class StopConditions:
         """Switch to an attempt."""
         limit, by_majority, store = self.limits.excluded, bool(plan.settings.relaunch), plan.store_member
         self.membership.begin(plan.attempt, plan.members, limit=limit, by_majority=by_majority, store=store)
+        self.membership.fewest = plan.settings.min_nodes if plan.settings.elastic else 0
         self.switch_plan(plan, children)
 
     def switch_plan(self, plan: NodePlan, children: Children) -> None:

@@ -161,6 +161,24 @@ def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew
     run.until(lambda: members[0].excluded == (1, 2))
 
 
+def test_a_leader_without_a_majority_excludes_nobody_where_too_few_would_be_left(run: Run) -> None:
+    """It may be the one that is cut off: its own agent would end for want of the others."""
+    members = [run.member(index) for index in range(3)]
+    for member in members:
+        member.begin(1, range(3), limit=0.1)
+        member.fewest = 2
+        member.publish(RUNNING)
+    run.until(lambda: all(member.participants for member in members))
+    run.loses(1)
+    run.loses(2)
+    run.until(lambda: members[0].control.leading and members[0].lost(time.monotonic(), 0.1) == [1, 2])
+    for _ in range(10):
+        run.turn()
+    assert members[0].excluded == ()
+    members[0].fewest = 1
+    run.until(lambda: members[0].excluded == (1, 2))
+
+
 def test_a_node_that_is_cut_off_from_the_store_excludes_nobody(run: Run) -> None:
     """It would come back and tell those who went on that they are gone."""
     members = [run.member(index) for index in range(3)]

@@ -11,6 +11,7 @@ from clusterddp.remote.shared.run.spool_records import Ready
 from clusterddp.remote.supervisor import attempt_end
 from clusterddp.remote.supervisor.attempt_end import STORE_LOST_TIMEOUT, AttemptCleanup
 from clusterddp.remote.supervisor.shutdown import Shutdown
+from clusterddp.remote.supervisor.stop_conditions import LIMITS
 from tests.unit.plan_made import PLAN, changed
 
 if TYPE_CHECKING:
@@ -33,9 +34,11 @@ class Node:
         self.work: Any = None
         self.inbox: Any = SimpleNamespace(ready=Ready())
         self.over: set[int] = {0}
+        self.out_of_reach = 0.0  # for so many seconds the others are
+        self.conditions: Any = SimpleNamespace(limits=LIMITS)
         self.membership: Any = SimpleNamespace(
             ended_statuses=lambda _attempt: self.over,
-            lost=lambda _now, _limit: [],
+            lost=lambda _now, limit: [1, 2] if self.out_of_reach > limit else [],
             beyond=lambda _attempt: set(),
             excluded=(),
             control=SimpleNamespace(leading=True, settled=True),
@@ -91,3 +94,20 @@ def test_who_follows_keeps_the_store_for_nobody_that_its_leader_counts_as_lost(m
     node.membership.control.settled = True
     assert needed(STORE_LOST_TIMEOUT + 2.0)
     assert not needed(2 * STORE_LOST_TIMEOUT + 3.0)
+
+
+def test_a_host_that_may_be_cut_off_itself_keeps_the_store_for_the_others_as_long_as_they_wait_for_it() -> None:
+    node = Node(agent_exit=137)
+    over = AttemptCleanup(cast("NodeParts", node))
+    node.out_of_reach = STORE_LOST_TIMEOUT + 1.0
+    node.membership.control.settled = False
+    assert over.store_needed(None)
+    node.out_of_reach = LIMITS.lost + 1.0
+    assert not over.store_needed(None)
+
+
+def test_a_host_in_contact_with_a_majority_keeps_the_store_for_nobody_out_of_reach() -> None:
+    node = Node(agent_exit=137)
+    over = AttemptCleanup(cast("NodeParts", node))
+    node.out_of_reach = STORE_LOST_TIMEOUT + 1.0
+    assert not over.store_needed(None)
