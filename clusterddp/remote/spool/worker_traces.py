@@ -3,11 +3,11 @@
 from typing import Optional, Sequence
 
 from ..shared.processes.signal_numbers import signal
-from ..shared.run.event_schema import WORKER_EXITED, NodeEvent
+from ..shared.run.event_schema import WORKER_EXITED, NodeEvent, newest_start
 from ..shared.run.plan import AGENT_LOG
 from ..shared.schema.record import read_record
 from ..shared.text.shortening import cut_in_the_middle
-from ..shared.verdict.failures import Evidence, WorkerError
+from ..shared.verdict.failures import WORKER_FAILED, Evidence, WorkerError
 from .layout import Spool
 from .quoted import exception_record, output_end
 
@@ -21,7 +21,10 @@ def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evid
     ``events`` are the node's, where they were read already.
     """
     all_events = spool.events() if events is None else events
+    agent_output = output_end(spool.folder, AGENT_LOG, MAX_QUOTE)[0]
     failed = [event for event in all_events if event.kind == WORKER_EXITED and event.exit_code][-MAX_WORKERS:]
+    if not failed and WORKER_FAILED in agent_output:  # no record could be written
+        failed = newest_start(all_events)[-MAX_WORKERS:]
     keys = {event.key: event for event in failed}
     errors = {key + ".json": _worker_error(spool, key) for key in keys}
     stderr = {
@@ -29,7 +32,7 @@ def evidence(spool: Spool, events: Optional[Sequence[NodeEvent]] = None) -> Evid
         for key, event in keys.items()  # where nothing better is known
         if not (errors[key + ".json"] or event.signal == signal.SIGTERM)
     }
-    return Evidence(all_events, errors, dict(stderr, agent=output_end(spool.folder, AGENT_LOG, MAX_QUOTE)[0]))
+    return Evidence(all_events, errors, dict(stderr, agent=agent_output))
 
 
 def _worker_error(spool: Spool, key: str) -> Optional[WorkerError]:

@@ -299,6 +299,8 @@ def _judge_agent_failure(
         line = "torchrun on %s was killed by %s" % (end.host, signal_name(number))
     elif failures and end.blames_worker:  # a worker was ended from outside
         return _judge_failed(failures, failures, ends)
+    elif end.agent and end.blames_worker:  # on a disk that took no record
+        line = "a worker on %s failed, and its end is not on record: %s" % (end.host, end.agent)
     else:
         when = "" if failures else " before any worker did"
         line = "torchrun failed on %s%s: %s" % (end.host, when, end.agent or end.reason)

@@ -119,7 +119,7 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
         stopping=min(stops) - offset if stops else None,
         error_ns=part.clock_error_ns,
         start=last,
-        agent=last_error_line(output),
+        agent=_agent_line(part.evidence, output),
         blames_worker=not output or WORKER_FAILED in output,
         output=output if ended and ended.state == RunState.FAILED else "",
         workdir=workdir,
@@ -128,6 +128,15 @@ def end_of(part: EndedPart, *, member: int = 0, workdir: str = "") -> NodeEnd:
         failures=tuple(failures),
         failed=len(failures),
     )
+
+
+def _agent_line(evidence: Evidence, output: str) -> str:
+    """The line of the agent's output that says what went wrong, or of a worker's whose failure is not on record."""
+    of_agent = last_error_line(output)
+    if WORKER_FAILED not in output or worker_failures(evidence):
+        return of_agent
+    lines = [last_error_line(clean(text)) for key, text in evidence.stderr.items() if key != "agent"]
+    return max(filter(None, lines), key=lambda line: "Error" in line, default=of_agent)
 
 
 def fit(end: NodeEnd, most: int = MAX_BYTES) -> NodeEnd:

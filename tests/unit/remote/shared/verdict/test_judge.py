@@ -44,6 +44,13 @@ def test_it_says_how_it_ended_by_whom_and_each_ranks_end() -> None:
     assert (record.ended, record.code, record.attempt, record.failures[0].worker.rank) == (at(7), "c0de", 1, 1)
 
 
+def test_a_worker_that_failed_without_a_record_is_no_failure_of_the_agent_before_any_worker() -> None:
+    told = Told(0).failed(9, log="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:")
+    told.fields["stderr"]["0.0"] = "RuntimeError: a bad batch\n"
+    line = judge([end_of(told.part)], []).line
+    assert line == "a worker on gpu00 failed, and its end is not on record: RuntimeError: a bad batch"
+
+
 def test_what_is_written_is_read_again() -> None:
     for record in (failed(), kept(), failed().brief()):
         assert read_verdict(json.loads(json.dumps(to_fields(record)))) == record

@@ -90,3 +90,15 @@ def test_what_cannot_be_cut_is_left_out() -> None:
 def test_ranks_are_written_as_ranges() -> None:
     assert ranges([3, 0, 1, 7, 2, 7]) == "0-3,7"
     assert ranges([]) == ""
+
+
+CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+
+
+def test_a_worker_whose_failure_is_not_on_record_is_quoted_where_the_agent_blames_one() -> None:
+    told = Told(1, workers=2).failed(7, log=f"a\n{CHILD_FAILED}\n")
+    assert end_of(told.part).agent == CHILD_FAILED
+    told.fields["stderr"] |= {"1.0": "a warning\n", "1.1": "Traceback ...\nRuntimeError: a bad batch\n"}
+    assert end_of(told.part).agent == "RuntimeError: a bad batch"
+    told.died(5, raised="ValueError: loss is NaN")
+    assert end_of(told.part).agent == CHILD_FAILED
