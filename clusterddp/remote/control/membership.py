@@ -52,6 +52,7 @@ class Membership:
         save_peers: Callable[[Dict[str, Any]], None],
     ) -> None:
         self.control, self.names, self.member = control, names, control.member
+        self.own_name = names[self.member]  # this node's host
         self.add_host, self.save_peers = add_host, save_peers
         self.fewest = 0  # nodes that an elastic job needs
         self.statuses: Dict[int, NodeStatus] = {}  # member index → its last status
@@ -66,6 +67,7 @@ class Membership:
         self.order: Optional[EndOrder] = None  # what ends the attempt or the run; sent to later connections too
         self.participants: Optional[TakingPart] = None  # the nodes that take part in the attempt, by its leader
         self.epoch = 0  # the newest known epoch, of any attempt
+        self.voters = len(names)  # as in ``TakingPart``: hosts that joined a leader without a majority make no majority
         self.replication_port = 0  # the port where new nodes get the replicated paths from this one, or 0
         self.replaced = False  # whether another host has joined as this member: both were invited as the next one
         self.undelivered = False  # whether our last status has reached no leader yet
@@ -141,10 +143,9 @@ class Membership:
         lost = self.left.union(self.lost(boot_clock(), limit)) - {self.member}
         return bool(self.left - {self.member}) and len(lost) == len(self.names) - 1
 
-    @property
-    def own_name(self) -> str:
-        """This node's host."""
-        return self.names[self.member]
+    def has_majority_of(self, members: Set[int]) -> bool:
+        """Whether these are more than half of the nodes that count for a verdict."""
+        return 2 * sum(member < self.voters for member in members) > self.voters
 
     @property
     def may_decide(self) -> bool:
@@ -180,14 +181,13 @@ class Membership:
         if self.control.leading:
             self.undelivered = False
             self._update_missing(now)
-        elif self.control.settled:
-            self.missing.clear()  # the leader keeps account
-        if self.control.leading:
             changed = self._decide_participants(now)
             gathered = self._unsent or self._without_table
             if changed or now - self._sent_at > (GATHER_TIME if gathered else REPEAT_INTERVAL):
                 self._send_all(now)
         else:
+            if self.control.settled:
+                self.missing.clear()  # the leader keeps account
             self._unsent.clear()
             self._without_table.clear()
             if now - self._sent_at > REPEAT_INTERVAL:
@@ -302,8 +302,7 @@ class Membership:
         status = self.statuses.get(self.member)
         if status and not self.control.leading:
             self.control.send(StatusMessage(status, self.operator_age, self.epoch))
-        if self.control.leading or self.control.connected:
-            self.undelivered = False
+        self.undelivered = self.undelivered and not (self.control.leading or self.control.connected)
 
     def _send_state(self, member: int) -> None:
         """Send the present state to a node that has just connected; as leader, the table soon (``_send_all``)."""
@@ -345,9 +344,8 @@ class Membership:
     @property
     def excluded(self) -> Tuple[int, ...]:
         """The attempt's nodes that no longer take part because they are lost or have failed."""
-        if self.participants is None:
-            return ()
-        return tuple(sorted(set(self.members).difference(self.participants.members, self.participants.ended)))
+        part = self.participants
+        return tuple(sorted(set(self.members).difference(part.members, part.ended))) if part else ()
 
     def _decide_participants(self, now: float) -> bool:
         """Decide, as the leader, which nodes take part in the attempt; return whether that has changed.
@@ -364,11 +362,13 @@ class Membership:
             return False
         ended = tuple(member for member in included if member in ended_or_ending)
         members = tuple(member for member in included if member not in ended_or_ending)
-        current = self.participants
-        if current and (current.members, current.ended, current.epoch) == (members, ended, self.epoch):
+        if self.has_majority_of({self.member, *self.control.connected}):
+            self.voters = len(self.names)
+        part = TakingPart(self.attempt, self.epoch, members, ended, self.voters)
+        if part == self.participants:
             return False
         self.epoch += 1
-        self.participants = TakingPart(self.attempt, self.epoch, members, ended)
+        self.participants = part._replace(epoch=self.epoch)
         return True
 
     def _take_participants(self, part: Optional[TakingPart]) -> None:
@@ -378,7 +378,7 @@ class Membership:
         if part.epoch < self.epoch:
             self._send_status()
             return
-        self.epoch = part.epoch
+        self.epoch, self.voters = part.epoch, part.voters
         if part.attempt == self.attempt:
             self.participants = part
 

@@ -180,6 +180,7 @@ class TakingPart(NamedTuple):
     epoch: int = field(COUNT)  # grows with each change
     members: Tuple[int, ...] = field(member_indexes)  # the participants' member indexes
     ended: Tuple[int, ...] = field(member_indexes, default=())  # those of nodes whose agents have ended successfully
+    voters: int = field(COUNT, default=0)  # so many members, in order, are those of which a verdict needs a majority
 
 
 @record

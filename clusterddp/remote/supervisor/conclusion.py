@@ -195,12 +195,13 @@ class Conclusion:
         If another node leads by now, it judges: this node waits for what that one has confirmed. Where no majority is
         in contact, but all have sent their ends, they were there a moment ago: they get the time to connect again.
         """
-        control, names = self.control, self.membership.names
+        control = self.control
         if self._confirmed is None or (control.connected and not control.leading):
             self._parts, self._proposed_at = [], None
             return
-        confirmed = 2 * (len(self._confirmed_by) + 1) > len(names)
-        patience = CONFIRM_TIMEOUT if control.majority else 0.0 if self._confirmed.missing else RECONNECT_TIMEOUT
+        confirmed = self.membership.has_majority_of({control.member, *self._confirmed_by})
+        is_possible = self.membership.has_majority_of({control.member, *control.connected})
+        patience = CONFIRM_TIMEOUT if is_possible else 0.0 if self._confirmed.missing else RECONNECT_TIMEOUT
         if not confirmed and control.leading and now - proposed_at <= patience:
             return
         self._verdict, self._sent_at = self._confirmed._replace(confirmed=confirmed), now

@@ -145,10 +145,16 @@ def test_only_the_leader_of_a_majority_with_which_contact_is_proved_may_decide(
     assert not members[0].may_decide
 
 
-def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew(run: Run) -> None:
+@pytest.mark.parametrize(
+    "why", [{"by_majority": True}, {"fewest": 2}], ids=["others may begin anew", "too few are left"]
+)
+def test_a_leader_without_a_majority_excludes_nobody_who_may_go_on_without_it_or_whom_it_needs(
+    run: Run, why: dict[str, int]
+) -> None:
     members = [run.member(index) for index in range(3)]
     for member in members:
-        member.begin(1, range(3), limit=0.1, by_majority=True)
+        member.limit = 0.1
+        vars(member).update(why)
         member.publish(RUNNING)
     run.until(lambda: all(member.participants for member in members))
     run.loses(1)
@@ -157,25 +163,7 @@ def test_a_leader_without_a_majority_excludes_nobody_where_others_may_begin_anew
     for _ in range(10):
         run.turn()
     assert members[0].excluded == ()
-    members[0].by_majority = False
-    run.until(lambda: members[0].excluded == (1, 2))
-
-
-def test_a_leader_without_a_majority_excludes_nobody_where_too_few_would_be_left(run: Run) -> None:
-    """It may be the one that is cut off: its own agent would end for want of the others."""
-    members = [run.member(index) for index in range(3)]
-    for member in members:
-        member.begin(1, range(3), limit=0.1)
-        member.fewest = 2
-        member.publish(RUNNING)
-    run.until(lambda: all(member.participants for member in members))
-    run.loses(1)
-    run.loses(2)
-    run.until(lambda: members[0].control.leading and members[0].lost(time.monotonic(), 0.1) == [1, 2])
-    for _ in range(10):
-        run.turn()
-    assert members[0].excluded == ()
-    members[0].fewest = 1
+    vars(members[0]).update(dict.fromkeys(why, 0))
     run.until(lambda: members[0].excluded == (1, 2))
 
 
@@ -299,6 +287,20 @@ def test_of_two_hosts_that_join_as_the_same_member_the_second_is_told_that_it_ha
     run.until(lambda: late.replaced)
     assert [status.joined.host for status in lead.statuses.values() if status.joined] == ["gpu09"]
     assert not lead.replaced
+
+
+def test_a_host_that_joins_counts_for_a_verdict_once_a_majority_of_those_that_count_is_in_contact(run: Run) -> None:
+    lead = run.member(0)
+    run.until(lambda: lead.control.leading)
+    newcomer = Joined("gpu03", "127.0.0.1", 1, 29500)
+    lead.handle_event(MessageReceived(3, StatusMessage(RUNNING._replace(joined=newcomer), 0.0)))
+    for _ in range(10):
+        run.turn()
+    assert (len(lead.names), lead.voters) == (4, 3)
+    assert not lead.has_majority_of({0, 3})
+    other = run.member(1)
+    run.until(lambda: (lead.voters, other.voters) == (4, 4))
+    assert not lead.has_majority_of({0, 3})
 
 
 def test_a_host_that_joins_takes_part_only_in_the_attempt_that_its_status_is_of(run: Run) -> None:

@@ -133,3 +133,25 @@ def test_of_two_hosts_that_join_as_the_same_member_one_takes_part(relaunches: in
     assert [host.first_plan.member for host in working] == [0, 1, 2, 3]
     if pause:
         assert working[-1].first_plan.host == "gpu03"
+
+
+def test_hosts_that_join_through_a_host_that_is_cut_off_give_its_verdict_no_majority() -> None:
+    def script(run: RunWithRoom, faults: Faults) -> None:
+        run.parted = True
+        run.touched.update(range(5))
+        pairs = {(f"10.0.0.{inside}", f"10.0.0.{outside}") for inside in (1, 3, 4) for outside in (0, 2)}
+        run.clock.at(5.0, lambda: faults._block(pairs | {(b, a) for a, b in pairs}, 200.0))
+
+        def join() -> None:
+            plan = run.invite(1)
+            for _ in range(2):
+                run.arrive(plan)
+                plan = run.place_after(plan)
+
+        run.clock.at(13.0, join)
+        run.clock.at(14.0, lambda: run.stop(run.hosts[0]))
+
+    simulation = played(script, fewest=1, relaunches=0)
+    assert simulation.judged.writer == "gpu00"
+    kept = {host.first_plan.host: host.verdicts[0].by_majority for host in simulation.hosts if host.verdicts}
+    assert kept == {"gpu00": True, "gpu01": False, "gpu02": True, "gpu03": False, "gpu04": False}
