@@ -116,7 +116,7 @@ def _find_guide(site: Site, run: Run) -> tuple[Host, str]:
     if not name:
         raise RunError(f"no host of run {run.id} answers, and one of them lets the others in", remedy="ask again later")
     leader = invitation(site.host(name), spool).leader or name
-    if leader not in {entry.name for entry in site.inventory.nodes}:
+    if leader not in {entry.name for entry in site.inventory.run_hosts}:
         raise RunError(
             f"{leader} leads run {run.id}, and lets others in; it is not among the hosts chosen",
             remedy="choose it too, by --limit",
