@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.cli import CLUSTERDDP
+from tests.integration.cli import CLUSTERDDP, WAIT
 from tests.lab.system import wait_until
 from tests.slurm.seen import HOME, STEPS, nothing_is_left, thorough, user_of
+from tests.slurm.test_requeue import notice
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:
@@ -22,6 +23,21 @@ need_torch()
 pytestmark = [pytest.mark.torch, thorough]
 
 SCRIPT = STEPS + 'print("done", flush=True)\n'
+# Leaves at the notice, once the test lets it; is done at its second start.
+LEAVE = (
+    WAIT
+    + """
+import signal
+def leave(*_):
+    print("noticed", flush=True)
+    wait_for(sys.argv[1])
+    sys.exit(0)
+signal.signal(signal.SIGUSR1, leave)
+print("begun", flush=True)
+wait_for(sys.argv[1])
+print("done", flush=True)
+"""
+)
 
 
 def test_two_jobs_on_the_same_nodes_keep_apart(slurm: Slurm, tmp_path: Path) -> None:
@@ -74,6 +90,27 @@ def test_what_the_nodes_tell_is_shown_and_stop_is_proved_while_the_controller_is
     assert "does not answer" not in stopped.err
     own_slurm.start_controller()
     assert user.run("wait", run).code == 143
+    nothing_is_left(own_slurm)
+
+
+def test_a_job_is_requeued_though_the_controller_is_away_when_its_workers_have_left(
+    own_slurm: Slurm, tmp_path: Path
+) -> None:
+    user, controller = user_of(own_slurm, tmp_path, {"leave.py": LEAVE}), own_slurm.controller
+    with user.start("run", "--nnodes", "2", "--relaunch", "1", "leave.py", f"{HOME}/leave") as live:
+        live.wait_for("begun", times=2)
+        job = user.status(live.run)["job"]
+        notice(own_slurm, job)
+        live.wait_for("noticed", times=2)
+        own_slurm.stop_controller()
+        controller.run(["touch", f"{HOME}/leave"])
+        output = ["cat", f"{HOME}/.clusterddp/slurm/{job}.out"]
+        wait_until("its script asks for a requeue", lambda: "attempt 2 comes" in controller.run(output).stdout)
+        own_slurm.start_controller()
+        live.wait_for("done", times=2)
+        done = live.end()
+    assert done.code == 0, done.err
+    assert "attempt 2 on gpu01, gpu02" in done.notes
     nothing_is_left(own_slurm)
 
 

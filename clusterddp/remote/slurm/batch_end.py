@@ -7,9 +7,15 @@ import sys
 import time
 from typing import Optional
 
-from ..shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_KILLED, EXIT_NOT_THE_SCRIPT, EXIT_STOPPED
+from ..shared.processes.exit_codes import (
+    EXIT_INTERRUPTED,
+    EXIT_KILLED,
+    EXIT_NOT_THE_SCRIPT,
+    EXIT_STOPPED,
+    EXIT_TIME_LIMIT,
+)
 from ..shared.run.run_state import RunState
-from ..shared.slurm.job_record import NOT_SHARED, job_number, slurm_verdict
+from ..shared.slurm.job_record import BY_SCRIPT, NOT_SHARED, job_number, slurm_verdict
 from ..shared.verdict.failures import ended_by_manager
 from ..shared.verdict.judge import CTRL_C, VerdictRecord, best_verdict
 from .job_folder import JobFolder
@@ -18,7 +24,10 @@ NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
 SEARCHED_BYTES = 1 << 16  # at the end of the job's output, which are searched for Slurm's reason for killing a step
 _MEMORY_EXCEEDED = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
 _MISSING_FOLDER = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
-REQUEUE_TIMEOUT = 120.0  # seconds for Slurm to end this script, once the job is in the queue again
+REQUEUE_TIMEOUT = 120.0  # seconds for Slurm's controller to answer, then to end this script
+REQUEUE_INTERVAL = 3.0  # seconds between two attempts to requeue the job while the controller is away
+# What Slurm answers by itself, which is the same later; all else is told of a controller that is away.
+_FINAL_REFUSAL = re.compile("(?i)disabled|invalid job id|denied|not supported|no such file")
 COLLECTION_TIMEOUT = 60.0  # seconds for the files to be fetched
 COLLECTION_CHECK_INTERVAL = 0.1  # seconds
 CLIENT_CHECK_INTERVAL = 2.0  # seconds between two checks whether a client is attached
@@ -41,15 +50,18 @@ def end(folder: JobFolder, start: str, status: int) -> int:
         if job.sent_code:
             wait_for_collection(folder, start)
             folder.remove_secrets()  # the next start may be on other nodes
-        refusal = requeue(job_number(os.environ))
         _print_line(
             folder, "%s; attempt %d comes when Slurm starts the job again" % (verdict.line, verdict.attempt + 1)
         )
-        if not refusal:
-            time.sleep(REQUEUE_TIMEOUT)
-        _print_line(folder, "the job is not requeued: %s" % (refusal or "Slurm has not ended this script"))
+        why = "the job is not requeued: %s" % requeue(job_number(os.environ))
+        _print_line(folder, why)
         folder.write_requeued(start, requeued=False)
+        verdict = _unless_unfinished(folder, start, verdict, why, by_manager=by_manager)
+        folder.write_final_verdict(verdict)
     elif not (by_manager and plan.settings.relaunch):  # else only Slurm knows whether it starts again
+        if plan.settings.relaunch:
+            why = "all %d relaunches are used" % plan.settings.relaunch
+            verdict = _unless_unfinished(folder, start, verdict, why)
         folder.write_final_verdict(verdict)
         if job.sent_code:
             wait_for_collection(folder, start)
@@ -60,20 +72,58 @@ def end(folder: JobFolder, start: str, status: int) -> int:
 def should_requeue(folder: JobFolder, start: str, verdict: VerdictRecord, *, by_manager: bool) -> bool:
     """Whether to requeue the job for another attempt.
 
-    Not if no attempts are left, there is an order to stop, or the run is inside an existing allocation. After a notice
-    the workers must have handled it, or Slurm ended the job; otherwise nodes must be missing from a run that did not
-    succeed.
+    Not if no attempts are left, there is an order to stop, or the run is inside an existing allocation. Otherwise after
+    a notice, or if nodes are missing from a run that did not succeed.
     """
     job = folder.job()
     if verdict.attempt > job.plan.settings.relaunch or folder.stop_order() or job.inside:
         return False
-    if folder.notice(start) and (by_manager or folder.notice_handled(start)):
+    if _ended_after_notice(folder, start, by_manager=by_manager):
         return True
     return bool(verdict.missing) and verdict.state != RunState.SUCCEEDED
 
 
+def _ended_after_notice(folder: JobFolder, start: str, *, by_manager: bool) -> bool:
+    """Whether a start ended for the notice that its end was near: the workers handled it, or Slurm ended the job."""
+    return folder.notice(start) and (by_manager or folder.notice_handled(start))
+
+
+def _unless_unfinished(
+    folder: JobFolder, start: str, verdict: VerdictRecord, why: str, *, by_manager: bool = False
+) -> VerdictRecord:
+    """The verdict on a run that is not started again: the nodes', unless they ended before the run was done.
+
+    ``why`` no attempt follows. What failed by itself, or was stopped by an order, keeps the nodes' verdict.
+    """
+    is_unfinished = _ended_after_notice(folder, start, by_manager=by_manager)
+    if not is_unfinished or verdict.state == RunState.FAILED or folder.stop_order():
+        return verdict
+    return verdict._replace(
+        state=RunState.FAILED,
+        exit_code=EXIT_TIME_LIMIT,
+        line="its time was nearly over, and %s" % why,
+        reported=(*verdict.reported, BY_SCRIPT),  # one more than in the nodes' own copies, so that this one counts
+    )
+
+
 def requeue(job: str) -> str:
-    """Requeue the job, which ends this script; returns why that is not possible, empty on success."""
+    """Requeue the job, which ends this script; returns why that is not possible.
+
+    While Slurm's controller is away, it is asked again.
+    """
+    deadline = time.monotonic() + REQUEUE_TIMEOUT
+    while True:
+        refusal = _ask_to_requeue(job)
+        if not refusal:
+            time.sleep(REQUEUE_TIMEOUT)
+            return "Slurm has not ended this script"
+        if _FINAL_REFUSAL.search(refusal) or time.monotonic() + REQUEUE_INTERVAL > deadline:
+            return refusal
+        time.sleep(REQUEUE_INTERVAL)
+
+
+def _ask_to_requeue(job: str) -> str:
+    """Ask Slurm once to requeue the job; returns why it did not, empty on success."""
     try:
         done = subprocess.run(["scontrol", "requeue", job], check=False, capture_output=True)
     except OSError as error:

@@ -10,7 +10,8 @@ import pytest
 
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
-from clusterddp.remote.shared.verdict.judge import VerdictRecord
+from clusterddp.remote.shared.verdict.judge import VerdictRecord, best_verdict
+from clusterddp.remote.slurm import batch_end
 from clusterddp.remote.slurm.batch_end import end, should_requeue, verdict_of
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN, changed
@@ -64,21 +65,70 @@ def test_a_lost_node_is_worth_another_attempt_while_one_is_left_and_nobody_wants
     assert not follows(folder, lost)
 
 
-@pytest.mark.parametrize(("array", "asked"), [({}, "7"), ({"ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "3"}, "7_3")])
-def test_only_the_job_itself_is_requeued_though_an_array_s_last_task_has_the_array_s_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, array: dict[str, str], asked: str
-) -> None:
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\necho disabled >&2\nexit 1\n')
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the arguments of each call of scontrol, whose controller answers the second one alone."""
+    calls, scontrol = tmp_path / "asked", tmp_path / "scontrol"
+    scontrol.write_text(
+        f'#!/bin/sh\nif [ -e {calls} ]; then echo disabled >&2; else echo "Unable to contact the controller" >&2; fi\n'
+        f'echo "$@" >>{calls}\nexit 1\n'
+    )
     scontrol.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    for name, value in {"JOB_ID": "7", **array}.items():
-        monkeypatch.setenv(f"SLURM_{name}", value)
-    folder = begun(tmp_path)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(batch_end, "REQUEUE_INTERVAL", 0.0)
+    return calls
+
+
+def handled(tmp_path: Path, relaunch: int = 1, **changes: Any) -> JobFolder:
+    """A run whose workers handled the notice and ended, as its node tells."""
+    folder = begun(tmp_path, relaunch)
     folder.write_notice(START)
     folder.write_notice_handled(START, 0)
-    end(folder, START, 0)
-    assert (tmp_path / "asked").read_text() == f"requeue {asked}\n"
+    folder.write_verdict(START, 0, ended(**{"state": "succeeded", "exit_code": 0, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize(("array", "number"), [({}, "7"), ({"ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "3"}, "7_3")])
+def test_only_the_job_itself_is_requeued_though_an_array_s_last_task_has_the_array_s_number(
+    tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch, array: dict[str, str], number: str
+) -> None:
+    for name, value in array.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    end(handled(tmp_path), START, 0)
+    assert asked.read_text().splitlines()[0] == f"requeue {number}"
+
+
+def test_a_requeue_is_tried_again_while_the_controller_is_away_and_not_once_slurm_refuses_it(
+    tmp_path: Path, asked: Path
+) -> None:
+    folder = handled(tmp_path)
+    assert end(folder, START, 0) == 124
+    assert asked.read_text() == "requeue 7\n" * 2
+    final = folder.final_verdict()
+    assert final is not None
+    assert final.line == "its time was nearly over, and the job is not requeued: disabled"
+    assert folder.attempt() == 1
+
+
+@pytest.mark.parametrize(
+    ("relaunch", "found", "code", "line"),
+    [
+        (1, {"attempt": 2}, 124, "its time was nearly over, and all 1 relaunches are used"),
+        (1, {"attempt": 2, "state": "failed", "exit_code": 3}, 3, "rank 1 failed first"),
+        (0, {}, 0, "rank 1 failed first"),  # nothing was to follow
+    ],
+)
+def test_a_run_that_saved_and_left_at_the_notice_has_not_succeeded_where_no_relaunch_is_left(
+    tmp_path: Path, relaunch: int, found: dict[str, Any], code: int, line: str
+) -> None:
+    folder = handled(tmp_path, relaunch, **found)
+    own = next(folder.verdicts(START))
+    assert end(folder, START, 0) == code
+    final = folder.final_verdict()
+    assert final is not None
+    assert final.line == line
+    assert best_verdict([own, final]) == final
 
 
 @pytest.mark.parametrize(
