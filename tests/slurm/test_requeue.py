@@ -133,6 +133,25 @@ def test_a_job_that_makes_room_for_another_is_the_same_run_when_it_comes_back(us
 
 
 @thorough
+def test_a_run_that_was_preempted_has_all_its_relaunches_left(user: User, slurm: Slurm) -> None:
+    state = f"{HOME}/saved5"
+    words = ("run", "--nnodes", "2", "--relaunch", "1", "save.py", state, "leaves")
+    with cancelled_in_the_end(slurm), user.start(*words) as live:
+        live.wait_for("begun 0", times=2)
+        slurm.run("sbatch", "--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap=true")
+        live.wait_for("begun 0", times=4)
+        notice(slurm, user.status(live.run)["job"])
+        live.wait_for("begun 1", times=2)
+        notice(slurm, user.status(live.run)["job"])
+        done = live.end()
+    line = "its time was nearly over, and all 1 relaunches are used"
+    assert (done.code, done.notes[-1]) == (124, line), done.err
+    status = user.status(live.run)
+    assert (status["attempt"], status["state"], status["exit_code"]) == (3, "failed", 124)
+    nothing_is_left(slurm)
+
+
+@thorough
 def test_a_stop_ends_a_run_that_waits_for_its_next_start(user: User, slurm: Slurm) -> None:
     state = f"{HOME}/saved4"
     words = (

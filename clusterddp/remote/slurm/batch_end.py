@@ -24,6 +24,8 @@ NO_FOLDER = "not all of the job's nodes have"  # begins a verdict's line
 SEARCHED_BYTES = 1 << 16  # at the end of the job's output, which are searched for Slurm's reason for killing a step
 _MEMORY_EXCEEDED = re.compile(rb"(?im)^(?:slurmstepd|srun)\S*: .*(?:exceeded memory limit|oom.kill|Out Of Memory)")
 _MISSING_FOLDER = re.compile(rb"(?m)^(?:clusterddp: \S+: no folder (/.*) here$|.*: can't open file '(/[^']*\.pyz)')")
+# What Slurm writes into the output when it ends the job, before the signal, with the cause if there is one.
+_JOB_ENDED = re.compile(rb"\*\*\* JOB [0-9]+ ON \S+ CANCELLED AT ([^*\n]*)\*\*\*")
 REQUEUE_TIMEOUT = 120.0  # seconds for Slurm's controller to answer, then to end this script
 REQUEUE_INTERVAL = 3.0  # seconds between two attempts to requeue the job while the controller is away
 # What Slurm answers by itself, which is the same later; all else is told of a controller that is away.
@@ -76,7 +78,8 @@ def should_requeue(folder: JobFolder, start: str, verdict: VerdictRecord, *, by_
     a notice, or if nodes are missing from a run that did not succeed.
     """
     job = folder.job()
-    if verdict.attempt > job.plan.settings.relaunch or folder.stop_order() or job.inside:
+    is_last = folder.relaunches(start, verdict.attempt) >= job.plan.settings.relaunch
+    if is_last or folder.stop_order() or job.inside:
         return False
     if _ended_after_notice(folder, start, by_manager=by_manager):
         return True
@@ -163,6 +166,12 @@ def verdict_of(folder: JobFolder, start: str, status: int) -> VerdictRecord:
     return slurm_verdict(
         attempt, RunState.FAILED, EXIT_NOT_THE_SCRIPT, "the job's step ended with %d before any node told why" % status
     )
+
+
+def is_preempted() -> bool:
+    """Whether Slurm has just ended the job because another one takes its nodes."""
+    causes = _JOB_ENDED.findall(_last_output())  # the output may be that of several starts
+    return bool(causes) and b"PREEMPTION" in causes[-1]
 
 
 def _last_output() -> bytes:

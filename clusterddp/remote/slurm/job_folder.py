@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from ..shared.run.plan import SECRETS
 from ..shared.run.spool_records import StopOrder, read_stop_order
@@ -112,6 +112,26 @@ class JobFolder:
             return earlier + 1
         begun = self._record_if_intact(os.path.join(starts[-1], "attempt.json"), BegunAttempt)
         return max(earlier, begun.attempt) if begun else earlier + 1
+
+    def relaunches(self, start: str, attempt: int = 0) -> int:
+        """Return how many relaunches the job has used at a start, and an attempt in it if one has begun.
+
+        The start after a preemption is none. An attempt that hosts have begun by themselves, within a start, is one.
+        """
+        job, restarts = _numbers(start)
+        earlier = [name for name in self.starts() if (job, 0) <= _numbers(name) < (job, restarts)]
+        preempted = [name for name in earlier if os.path.exists(self.file(name, "preempted.json"))]
+        used = restarts
+        for name in (*earlier, start):
+            begun = self._record_if_intact(os.path.join(name, "attempt.json"), BegunAttempt)
+            if begun:  # the first attempt that is known: of a run submitted again by hand it is not number 1
+                used = max(restarts, attempt - begun.attempt + _numbers(name)[1])
+                break
+        return used - len(preempted)
+
+    def write_preempted(self, start: str) -> None:
+        """Record that Slurm has ended a start for another job."""
+        write_json(self.file(start, "preempted.json"), {})
 
     def write_requeued(self, start: str, *, requeued: bool) -> None:
         """Record, or delete the record, that the job is requeued after a start for another attempt."""
@@ -243,8 +263,7 @@ class JobFolder:
 
     def starts(self) -> List[str]:
         """List the names of the starts' folders, the last start's last."""
-        matches = [START.fullmatch(name) for name in os.listdir(self.path)]
-        return [match[0] for match in sorted(filter(None, matches), key=lambda match: (int(match[1]), int(match[2])))]
+        return sorted(filter(START.fullmatch, os.listdir(self.path)), key=_numbers)
 
     def failures(self) -> Iterator[str]:
         """Iterate over the errors of the last start's nodes that could not begin; nodes that Slurm ended come last."""
@@ -264,6 +283,12 @@ class JobFolder:
 
     def _record(self, name: str, read: Callable[[Any], T]) -> Optional[T]:
         return record_at(self.file(name), read)
+
+
+def _numbers(start: str) -> Tuple[int, int]:
+    """A start's job, and how often that was started before."""
+    _, job, restarts = start.split(".")
+    return int(job), int(restarts)
 
 
 def existing_folder(state: str, run: str) -> JobFolder:

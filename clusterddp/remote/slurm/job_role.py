@@ -19,7 +19,7 @@ from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
 from ..shared.slurm.job_record import start_name
 from ..shared.verdict.failures import ended_by_manager
 from ..system.bootstrap import Refused
-from .batch_end import end
+from .batch_end import end, is_preempted
 from .folder_relay import relay_step, relay_task
 from .job_cleanup import prune_at_submit
 from .job_folder import JobFolder
@@ -48,6 +48,8 @@ def main(argv: List[str]) -> int:
         if what == "stop":
             plan = job.job().plan
             job.order_start_to_stop(start, ended_by_manager(plan.manager), plan.settings.grace)
+            if is_preempted():
+                job.write_preempted(start)
             if not plan.settings.relaunch:
                 job.remove_secrets()  # Slurm may kill what comes after this
             return 0

@@ -218,7 +218,7 @@ class Task:
         if is_late and not self.ordered:
             self.ordered = True
             for spool in spools:
-                if spool.attempt <= job.plan.settings.relaunch:
+                if self.folder.relaunches(self.start, spool.attempt) < job.plan.settings.relaunch:
                     spool.write_stop_order(ended_by_manager(job.plan.manager), job.plan.settings.grace)
 
     def _signal_notice(self, spool: Spool) -> bool:

@@ -3,7 +3,8 @@
     <state>/slurm/<run>/
         script job.json secrets.json submitted.json stop.json end.json
         start.<job>.<restart>/       files that the nodes of one start exchange
-            attempt.json notice.json heeded.<member>.json stop.json requeued.json awaiting.json arrived.json
+            attempt.json notice.json heeded.<member>.json stop.json preempted.json requeued.json awaiting.json
+            arrived.json
 
 Pure.
 """

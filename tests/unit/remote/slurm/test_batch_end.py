@@ -12,7 +12,7 @@ from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.slurm.job_record import SlurmJob
 from clusterddp.remote.shared.verdict.judge import VerdictRecord, best_verdict
 from clusterddp.remote.slurm import batch_end
-from clusterddp.remote.slurm.batch_end import end, should_requeue, verdict_of
+from clusterddp.remote.slurm.batch_end import end, is_preempted, should_requeue, verdict_of
 from clusterddp.remote.slurm.job_folder import JobFolder
 from tests.unit.plan_made import PLAN, changed
 
@@ -27,6 +27,7 @@ def begun(tmp_path: Path, relaunch: int = 1) -> JobFolder:
     (tmp_path / "slurm" / "r1" / START).mkdir(parents=True)
     job = SlurmJob(state=str(tmp_path), plan=changed(PLAN, relaunch=relaunch, manager="Slurm"))
     (tmp_path / "slurm" / "r1" / "job.json").write_text(json.dumps(to_fields(job)))
+    folder.write_attempt(START, 1)
     return folder
 
 
@@ -129,6 +130,35 @@ def test_a_run_that_saved_and_left_at_the_notice_has_not_succeeded_where_no_rela
     assert final is not None
     assert final.line == line
     assert best_verdict([own, final]) == final
+
+
+def test_a_preemption_uses_up_no_relaunch(tmp_path: Path) -> None:
+    folder, again = begun(tmp_path, relaunch=1), "start.7.1"
+    (tmp_path / "slurm" / "r1" / again).mkdir()
+    folder.write_attempt(again, 2)
+    lost = ended(missing=("gpu02",), attempt=2)
+    assert not should_requeue(folder, again, lost, by_manager=False)
+    folder.write_preempted(START)
+    assert should_requeue(folder, again, lost, by_manager=False)
+    assert not should_requeue(folder, again, lost._replace(attempt=3), by_manager=False)
+
+
+@pytest.mark.parametrize(
+    ("causes", "preempted"),
+    [
+        (["DUE TO PREEMPTION "], True),
+        (["DUE TO PREEMPTION ", "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS "], False),
+        (["DUE TO TIME LIMIT ", "DUE TO PREEMPTION "], True),
+        (["DUE TO PREEMPTION ", ""], False),  # an order of scancel's
+        ([], False),
+    ],
+)
+@pytest.mark.usefixtures("capfd")
+def test_what_slurm_has_ended_the_job_for_last_tells_of_a_preemption(causes: list[str], *, preempted: bool) -> None:
+    for cause in causes:
+        when = f"ON gpu01 CANCELLED AT 2026-11-28T11:58:01 {cause}***"
+        os.write(1, f"slurmstepd-gpu01: error: *** JOB 7 {when}\nslurmstepd: error: *** STEP 7.0 {when}\n".encode())
+    assert is_preempted() is preempted
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,32 @@ def test_the_attempt_is_that_of_the_last_start_or_the_one_it_was_requeued_for(tm
     assert folder.starts() == ["start.7.9", "start.7.10"]
 
 
+def test_relaunches_are_the_starts_of_the_job_and_attempts_within_one_but_not_after_a_preemption(
+    tmp_path: Path,
+) -> None:
+    folder = JobFolder.of(str(tmp_path), "r1")
+
+    def begin(start: str, attempt: int = 0) -> None:
+        (tmp_path / "slurm" / "r1" / start).mkdir(parents=True)
+        if attempt:
+            folder.write_attempt(start, attempt)
+
+    begin("start.7.0", 1)
+    assert folder.relaunches("start.7.0", 1) == 0
+    begin("start.8.0", 2)  # the same script, submitted again by hand
+    assert folder.relaunches("start.8.0", 2) == 0
+    assert folder.relaunches("start.8.0", 3) == 1  # by its hosts themselves
+    begin("start.8.1")  # its node was lost before one began
+    assert folder.relaunches("start.8.1") == 1
+    begin("start.8.2", 4)
+    assert folder.relaunches("start.8.2", 4) == 2
+    folder.write_preempted("start.8.2")
+    begin("start.8.3", 5)
+    assert folder.relaunches("start.8.3", 5) == 2
+    begin("start.8.11", 9)  # of those between nothing is seen: other nodes had them, and share no folder
+    assert folder.relaunches("start.8.11", 9) == 10
+
+
 def test_an_order_to_one_start_is_none_for_the_next(tmp_path: Path) -> None:
     folder = JobFolder.of(str(tmp_path), "r1")
     (tmp_path / "slurm" / "r1" / "start.7.0").mkdir(parents=True)
