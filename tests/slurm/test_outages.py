@@ -129,6 +129,23 @@ def test_a_node_that_loses_its_power_is_another_attempt_once_it_is_back(own_slur
     nothing_is_left(own_slurm)
 
 
+def test_a_run_whose_first_node_is_lost_again_and_again_ends_when_its_relaunches_are_used(
+    own_slurm: Slurm, tmp_path: Path
+) -> None:
+    user, node = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT}), own_slurm.compute[0]
+    queued = ("squeue", "--noheader", "--states=PENDING", "--format=%i")
+    with user.start("run", "--nnodes", "2", "--relaunch", "1", "steps.py", f"{HOME}/back") as live:
+        for attempt in (1, 2):
+            live.wait_for("step 0", times=2 * attempt)
+            node.power_off()
+            wait_until("Slurm queues the job again", lambda: own_slurm.run(*queued).strip(), timeout=60)
+            own_slurm.boot(node)
+        done = live.end()
+    line = "gpu01: Slurm has started the job again, as after a lost node; all 1 relaunches are used"
+    assert (done.code, done.notes[-1]) == (125, line), done.err
+    nothing_is_left(own_slurm)
+
+
 def test_a_stop_that_a_node_does_not_answer_says_what_slurm_says_of_its_job(own_slurm: Slurm, tmp_path: Path) -> None:
     user = user_of(own_slurm, tmp_path, {"steps.py": SCRIPT})
     run = user.run("run", "--nnodes", "2", "--detach", "steps.py", f"{HOME}/never").lines[0]

@@ -91,6 +91,8 @@ class Task:
             order = self.folder.stop_order() or self.folder.stop_order(self.start)
             if order:
                 raise Refused("the run was stopped: %s" % order.reason)
+            if not self.member:
+                self._refuse_beyond_limit(job)
             plans = self.plans(job, shared)
             plan = plans[self.member]
             if job.sent_code:
@@ -107,6 +109,17 @@ class Task:
         if verdict and job.sent_code:
             self.folder.write_verdict(self.start, self.member, verdict)
         return 0 if spool and spool.exit_record() else EXIT_NOT_THE_SCRIPT
+
+    def _refuse_beyond_limit(self, job: SlurmJob) -> None:
+        """Refuse a start beyond the last relaunch: after the loss of a node Slurm starts the job again by itself.
+
+        Not where no folder is shared: preemptions are not told apart there.
+        """
+        relaunch = job.plan.settings.relaunch
+        if not job.inside and not job.sent_code and 0 < relaunch < self.folder.relaunches(self.start):
+            raise Refused(
+                "Slurm has started the job again, as after a lost node; all %d relaunches are used" % relaunch
+            )
 
     def _note_signal(self, number: int, _frame: Any) -> None:
         """Signal handler: only note that Slurm is ending the step."""
