@@ -175,9 +175,9 @@ def is_preempted() -> bool:
 
 
 def _last_output() -> bytes:
-    """The end of what the job has printed, where Slurm's own processes report errors."""
+    """The end of what the job has printed on stderr, where Slurm's own processes report errors."""
     try:
-        with open("/proc/self/fd/1", "rb") as file:
+        with open("/proc/self/fd/2", "rb") as file:
             if not file.seekable():
                 return b""
             file.seek(max(0, file.seek(0, os.SEEK_END) - SEARCHED_BYTES))

@@ -157,7 +157,7 @@ def test_a_preemption_uses_up_no_relaunch(tmp_path: Path) -> None:
 def test_what_slurm_has_ended_the_job_for_last_tells_of_a_preemption(causes: list[str], *, preempted: bool) -> None:
     for cause in causes:
         when = f"ON gpu01 CANCELLED AT 2026-11-28T11:58:01 {cause}***"
-        os.write(1, f"slurmstepd-gpu01: error: *** JOB 7 {when}\nslurmstepd: error: *** STEP 7.0 {when}\n".encode())
+        os.write(2, f"slurmstepd-gpu01: error: *** JOB 7 {when}\nslurmstepd: error: *** STEP 7.0 {when}\n".encode())
     assert is_preempted() is preempted
 
 
@@ -173,7 +173,7 @@ def test_a_node_that_does_not_share_the_folder_of_the_others_is_why_none_began(
     tmp_path: Path, said: str, path: str
 ) -> None:
     folder = begun(tmp_path)
-    os.write(1, f"slurmstepd: begins\n{said}\n".encode())  # the job's output
+    os.write(2, f"slurmstepd: begins\n{said}\n".encode())  # the job's stderr, in a file of its own with `--error`
     found = verdict_of(folder, START, 2)
     assert found.line == f"not all of the job's nodes have {path}: they share no folder"
 
