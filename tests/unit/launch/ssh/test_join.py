@@ -121,7 +121,7 @@ def guide(monkeypatch: pytest.MonkeyPatch, leader: str | None, **spools: str) ->
     """Who lets others in: its name and spool, where ``spools`` are those of the run's hosts that were asked."""
     monkeypatch.setattr(join, "invitation", lambda *_: SimpleNamespace(leader=leader))
     entries = [HostEntry(name=name, address=name) for name in ("gpu00", "gpu01")]
-    site: Any = SimpleNamespace(inventory=SimpleNamespace(nodes=entries), host=lambda name: name)
+    site: Any = SimpleNamespace(inventory=SimpleNamespace(run_hosts=entries), host=lambda name: name)
     run: Any = SimpleNamespace(id=RUN.id, spools=spools)
     return join._find_guide(site, run)
 
