@@ -28,30 +28,45 @@ class _WriteWatchdog:
         """Watch a connection until it is closed or garbage-collected."""
         with self._changed:
             self._open.add(connection)
+            self._changed.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="stalled connections", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="stalled connections", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def remove(self, connection: Writer) -> None:
-        """Stop watching a connection that was closed."""
+        """Stop watching a connection that was closed; after the last one, returns when the thread has ended."""
         with self._changed:
             self._open.discard(connection)
             self._changed.notify_all()
-            thread = None if self._open else self._thread
-        if thread is not None:
-            thread.join()
+            thread = self._thread
+            # It goes on if another connection is opened meanwhile, for as long as that is open.
+            self._changed.wait_for(lambda: self._open or self._thread is not thread or thread is None)
+            ended = thread if self._thread is not thread else None
+        if ended is not None:
+            ended.join()
 
     def _run(self) -> None:
-        while self._wait_for_check():
-            self._close_stalled()
+        try:
+            while self._wait_for_check():
+                self._close_stalled()
+        finally:
+            self._leave()
 
     def _wait_for_check(self) -> bool:
         """Wait CHECK_INTERVAL seconds, or until the last connection is closed; return whether any is open."""
         with self._changed:
             self._changed.wait_for(lambda: not self._open, CHECK_INTERVAL)
             if not self._open:
-                self._thread = None
+                self._leave()
             return bool(self._open)
+
+    def _leave(self) -> None:
+        """Have the next connection start a thread; the lock may be held by this one."""
+        with self._changed:
+            if self._thread is threading.current_thread():
+                self._thread = None
+                self._changed.notify_all()
 
     def _close_stalled(self) -> None:
         with self._changed:
