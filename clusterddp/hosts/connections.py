@@ -96,38 +96,41 @@ class Connections:
             lost.close()  # its process, files and login stay until then
         if by is not None:
             host = Host.open(entry, by)
-        elif lost is not None:
-            host = self._reopen(entry, asked_at)
+        elif lost is not None:  # threads that waited for a dial in vain share its error
+            host = self._dial(entry, self._reopen, asked_at)
         else:
-            host = self._dial(entry, self._connector, asked_at - RETRY_INTERVAL)
+            host = self._dial(entry, self._open_first, asked_at - RETRY_INTERVAL)
         if noise := host.noise.strip():
             self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
         with self._lock:
             self._hosts[key] = host
         return host
 
-    def _dial(self, entry: HostEntry, opener: Opener, since: float) -> Host:
-        """Open a host by the opener, unless it did not answer for long and that was found after ``since``."""
+    def _dial(self, entry: HostEntry, attempt: Callable[[HostEntry], Host], since: float) -> Host:
+        """Open a host by the attempt, unless it did not answer for long and that was found after ``since``."""
         failed_at, message, remedy = self._unanswered.get(entry.name, (-math.inf, "", ""))
         if failed_at > since:
             raise UnreachableError(entry.name, message, remedy=remedy)
         began = time.monotonic()
         try:
-            return Host.open(entry, opener)
+            return attempt(entry)
         except UnreachableError as error:
             if time.monotonic() - began >= LONG_DIAL:
                 message = error.message.removeprefix(f"{entry.name}: ")
                 self._unanswered[entry.name] = (time.monotonic(), message, error.remedy)
             raise
 
-    def _reopen(self, entry: HostEntry, asked_at: float) -> Host:
+    def _open_first(self, entry: HostEntry) -> Host:
+        return Host.open(entry, self._connector)
+
+    def _reopen(self, entry: HostEntry) -> Host:
         """Open a lost connection anew, in the middle of work: without a prompt.
 
         A host that has let us in and refuses us now (a locked agent, an expired certificate, a home that is not mounted
-        yet) may let us in later, like one that does not answer. Threads that waited for a dial in vain share its error.
+        yet) may let us in later, like one that does not answer.
         """
         try:
-            return self._dial(entry, _WithoutPrompts(self._connector), asked_at)
+            return Host.open(entry, _WithoutPrompts(self._connector))
         except (AuthenticationError, HelperError) as error:
             message = error.message.removeprefix(f"{entry.name}: ")
             raise UnreachableError(entry.name, message, remedy=error.remedy) from error

@@ -14,6 +14,7 @@ from clusterddp.errors import (
     AuthenticationError,
     ClusterddpError,
     HelperError,
+    HostError,
     HostKeyError,
     UnreachableError,
     UsageError,
@@ -137,7 +138,7 @@ def test_an_error_that_is_met_again_is_told_once() -> None:
 class Losses:
     """Takes the place of ``Host``: all are lost at first; the next are opened, or not, once several threads ask."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: UnreachableError | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: HostError | None = None) -> None:
         self.error, self.dials = error, 0
         self.closed: list[str] = []
         self.may_end = threading.Event()
@@ -191,9 +192,12 @@ def test_a_lost_host_is_ended_and_opened_anew_once_for_all_threads(monkeypatch: 
     assert (losses.dials, losses.closed) == (2, ["0"])
 
 
-def test_threads_that_wait_for_a_lost_host_share_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [UnreachableError, AuthenticationError, HelperError])
+def test_threads_that_wait_for_a_lost_host_share_its_error(
+    monkeypatch: pytest.MonkeyPatch, kind: type[HostError]
+) -> None:
     """One after the other they would wait for as many time limits."""
-    losses = Losses(monkeypatch, UnreachableError("gpu00", "no answer"))
+    losses = Losses(monkeypatch, kind("gpu00", "no answer"))
     assert losses.ask_by_threads(6) == ["gpu00: no answer"] * 6
     assert losses.dials == 2
     losses.closed, losses.error = ["0"], None
