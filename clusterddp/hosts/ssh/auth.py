@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 PROMPTED_SECONDS = 0.5  # seconds: loading a key that took longer has waited for its passphrase
 AGENT_TIMEOUT = 30.0  # seconds for an agent to list its keys; some have the user unlock them first
+ANSWER_TIMEOUT = 600.0  # seconds to type an answer, or to confirm on a phone; sshd allows 120 for the whole login
 MAX_PROMPT_LENGTH = 200  # characters of a server's question
 _ASKING = {"keyboard-interactive", "password"}  # methods that ask the user
 MAX_PROMPTS = 8  # questions of a server at once
@@ -223,7 +223,7 @@ class Authentication:
         ask, user = self.credentials.ask, self.target.user
         if ask is None or not _ASKING & {*allowed}:
             raise self._answer_error(told, allowed) if told else self._login_error(failed)
-        transport.auth_timeout = math.inf  # typing, or confirming on a phone, takes as long as the host allows
+        transport.auth_timeout = ANSWER_TIMEOUT  # a host that hangs must not keep all others from asking
         try:
             with PROMPT_LOCK:
                 if "keyboard-interactive" in allowed:

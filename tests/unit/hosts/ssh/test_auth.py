@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import socket
 import threading
 from dataclasses import replace
@@ -124,7 +123,7 @@ def test_a_host_that_wants_no_key_gets_none() -> None:
         assert client.is_authenticated()
 
 
-def test_an_answer_may_take_as_long_as_the_host_allows() -> None:
+def test_an_answer_may_take_longer_than_the_host_allows() -> None:
     """sshd gives 120 s for the login: to type a code, or to confirm on a phone."""
     limits: list[float] = []
     with connected(Asking(["Code: "])) as client:
@@ -134,7 +133,19 @@ def test_an_answer_may_take_as_long_as_the_host_allows() -> None:
             return "answer"
 
         Authentication(target=TARGET, credentials=Credentials(ask)).authenticate(client)
-    assert limits == [math.inf]
+    assert limits == [auth.ANSWER_TIMEOUT]
+    assert limits[0] > 120
+
+
+def test_a_host_that_says_nothing_to_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep all other hosts from asking."""
+    monkeypatch.setattr(auth, "ANSWER_TIMEOUT", 0.5)
+    over, interface = threading.Event(), Asking(["Code: "])
+    interface.check_auth_interactive_response = lambda _: over.wait(60)  # type: ignore[method-assign,assignment]
+    with connected(interface) as client:
+        with pytest.raises(AuthenticationError):
+            Authentication(target=TARGET, credentials=Credentials(lambda _: "answer")).authenticate(client)
+        over.set()
 
 
 def test_a_host_that_hangs_up_meanwhile_is_told(tmp_path: Path) -> None:
