@@ -74,10 +74,18 @@ class Forward:
         while not self._closed.is_set():
             try:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+                self._serve(client)
             except (OSError, RuntimeError) as error:  # it was closed; or for now there are no more files or threads
                 if not self._closed.wait(_RETRY):
                     self._notify_once(f"port {self.local_port} takes no connection for now: {error}")
+
+    def _serve(self, client: socket.socket) -> None:
+        """Forward a client in a thread of its own; without one it is not left waiting."""
+        try:
+            threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+        except RuntimeError:
+            client.close()
+            raise
 
     def _forward(self, client: socket.socket) -> None:
         """Connect a client to the host's port, and pass on what either sends, until one closes."""

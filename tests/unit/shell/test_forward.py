@@ -39,3 +39,15 @@ def test_a_connection_that_could_not_be_accepted_ends_nothing(monkeypatch: pytes
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
     assert said == [f"port {port} takes no connection for now: [Errno 24] Too many open files", "gpu01: is off"]
+
+
+def test_a_connection_that_no_thread_can_serve_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with contextlib.closing(Forward(no_host, 0, said.append)) as forward:
+
+        def start(_thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+        with socket.create_connection(("127.0.0.1", forward.local_port), 60) as client:
+            assert client.recv(1) == b""
