@@ -32,6 +32,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # keeps its tra
 
 _WRITE_CHUNK = 64 * 1024  # limits copying: paramiko copies the rest of the data after every packet
 _CLOSE_TIMEOUT = 1.0  # seconds to close a channel properly
+_CANNOT_TELL = (OSError, EOFError, paramiko.SSHException)  # it has ended, or fell silent as new keys were due
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # the algorithms for an ssh-rsa key
 
 
@@ -52,12 +53,13 @@ class Link:
         """End the connection, its thread and its child process."""
         transport = self.client.get_transport()
         # This wakes paramiko's reader at once: it checks its own closed flag only ten times a second.
-        with contextlib.suppress(OSError, EOFError):  # it has ended already
+        with contextlib.suppress(*_CANNOT_TELL):
             self._sock.shutdown(socket.SHUT_RDWR)
         self.client.close()
         if transport is not None and transport.is_alive():
             transport.join(2)  # its own close() does not wait
-        self._sock.close()
+        with contextlib.suppress(*_CANNOT_TELL):
+            self._sock.close()
         if self._proxy is not None:
             self._proxy.close()
 
@@ -97,7 +99,7 @@ class FabricPipe:
         self._tail.join(2)
 
     def _close_channel(self) -> None:
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the same
+        with contextlib.suppress(*_CANNOT_TELL):
             self._channel.close()
 
     def stderr(self) -> str:

@@ -7,11 +7,12 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import paramiko
 import pytest
 
 from clusterddp.errors import UnreachableError
 from clusterddp.hosts.ssh import fabric_pipe
-from clusterddp.hosts.ssh.fabric_pipe import FabricPipe, connect
+from clusterddp.hosts.ssh.fabric_pipe import FabricPipe, Link, connect
 from clusterddp.hosts.ssh.known_hosts import KnownHosts
 from clusterddp.hosts.ssh.pipes import DroppedError
 from clusterddp.hosts.ssh.private_keys import Credentials
@@ -35,6 +36,23 @@ def test_a_pipe_to_a_dead_host_is_closed_though_a_write_holds_the_channel(monkey
     channel: Any = Channel()
     FabricPipe(channel, cut.set).close()
     assert cut.is_set()
+
+
+def test_a_connection_through_a_jump_host_that_fell_silent_between_keys_is_closed() -> None:
+    """paramiko gives up telling it so, when it has waited for the keys for long."""
+    told: list[str] = []
+
+    class Channel:
+        def shutdown(self, _how: int) -> None:
+            told.append("shutdown")
+            raise paramiko.SSHException("Key-exchange timed out waiting for key negotiation")
+
+        def close(self) -> None:
+            told.append("close")
+            raise paramiko.SSHException("Key-exchange timed out waiting for key negotiation")
+
+    Link(paramiko.SSHClient(), Channel()).close()
+    assert told == ["shutdown", "close"]
 
 
 def test_a_server_that_says_nothing_is_told_as_such_and_not_as_one_that_hung_up() -> None:
