@@ -163,6 +163,7 @@ class ChildPipe:
                 self._process.stdin.close()
             end(self._process, EOF_TIMEOUT)
             self._tail.join(TERM_TIMEOUT)
+            self._stderr = -1  # a child of the child may hold it open: the number will be another connection's
             for stream in (self._process.stdout, self._process.stderr):
                 if stream:
                     stream.close()
