@@ -124,7 +124,9 @@ def _options(target: Target, changed: Mapping[str, str] | None = None) -> list[s
 
 
 def _user_options(target: Target) -> list[str]:
-    return ["-oPermitLocalCommand=yes", f"-oLocalCommand={_REPORT_CONNECTED}", *target.passed]
+    """The user's own ssh arguments, of which -S counts more than ControlPath, the last one most."""
+    no_master = [] if target.live_master else ["-S", "none"]
+    return ["-oPermitLocalCommand=yes", f"-oLocalCommand={_REPORT_CONNECTED}", *target.passed, *no_master]
 
 
 def _jump_command(via: Target, socket: str = "") -> str:
@@ -226,9 +228,8 @@ def _fetch_host_key(target: Target, program: str) -> PresentedKey | None:
             "-oPubkeyAuthentication=no",
             "-oPreferredAuthentications=none",
         ]
-        pipe = ChildPipe(
-            [program, *learn, *_options(target), *target.passed, "--", target.alias, "exit"], env=ssh_environment()
-        )
+        argv = [program, *learn, *_options(target), *target.passed, "-S", "none", "--", target.alias, "exit"]
+        pipe = ChildPipe(argv, env=ssh_environment())
         pipe.wait_for_marker(2 * target.connect_timeout + 5)
         pipe.close()
         fields = file.read_text().split() if file.exists() else []

@@ -55,6 +55,7 @@ def test_a_live_master_of_a_jump_host_is_used(
 
 
 @pytest.mark.parametrize("transport", ["auto", "openssh"])
+@pytest.mark.parametrize("place", ["configuration", "-S"])
 def test_a_master_that_hangs_is_passed_over(
     sshd: Sshd,
     home: Path,
@@ -62,8 +63,11 @@ def test_a_master_that_hangs_is_passed_over(
     start_master: Callable[[Sshd], subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
     transport: str,
+    place: str,
 ) -> None:
     monkeypatch.setattr(config, "_CHECK_TIMEOUT", 0.5)
-    (home / ".ssh" / "config").write_text(f"ControlPath {home}/m\n")
+    if place == "configuration":
+        (home / ".ssh" / "config").write_text(f"ControlPath {home}/m\n")
     start_master(sshd).send_signal(signal.SIGSTOP)
-    assert read_all(connector.open(host_entry(sshd, transport=transport), "echo hi")) == b"hi\n"
+    entry = host_entry(sshd, transport=transport, ssh_args=("-S", f"{home}/m") if place == "-S" else ())
+    assert read_all(connector.open(entry, "echo hi")) == b"hi\n"
