@@ -117,7 +117,7 @@ def _options(target: Target, changed: Mapping[str, str] | None = None) -> list[s
     if not target.live_master:
         settings["ControlPath"] = "none"  # one that hangs would hold us
     settings |= changed or {}
-    files = [argument for path in target.key_files for argument in ("-i", str(path))]
+    files = [argument for path in target.key_files for argument in ("-i", escape_tokens(str(path)))]
     where = ["-p", str(target.port), "-l", target.user]
     base = config_options(target.config_file)
     return ["-T", *base, *(f"-o{name}={value}" for name, value in settings.items()), *files, *where]

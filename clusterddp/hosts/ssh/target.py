@@ -140,7 +140,8 @@ def tokens(*, host: str, port: int, user: str, original: str) -> dict[str, str]:
 
 def named_key(text: str, values: Mapping[str, str]) -> Path:
     """The file of an IdentityFile, in which ``ssh -G`` leaves variables and tokens; ``values``: those of tokens."""
-    local = {"u": getpass.getuser() if "%u" in text else "", "i": str(os.getuid()), "l": socket.gethostname()}
+    user, here = getpass.getuser() if "%u" in text else "", socket.gethostname()
+    local = {"u": user, "i": str(os.getuid()), "l": here, "L": here.partition(".")[0]}
     text = _VARIABLE.sub(lambda match: escape_tokens(os.environ.get(match[1], match[0])), text)
     return user_path(expand_tokens(text, {**local, **values}))
 

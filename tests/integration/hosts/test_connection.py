@@ -19,7 +19,7 @@ import pytest
 from clusterddp.errors import UnreachableError, UsageError
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector, UnknownHostKeyError
-from tests.integration.throwaway_sshd import SSH, Sshd, free_port, host_entry, needs_sshd, read_all
+from tests.integration.throwaway_sshd import SSH, Sshd, free_port, host_entry, make_key, needs_sshd, read_all
 from tests.lab.system import wait_until
 
 if TYPE_CHECKING:
@@ -186,6 +186,17 @@ def test_a_pipe_over_a_connection_of_the_caller_s_leaves_it_open(sshd: Sshd, hom
     (home / ".ssh" / "known_hosts").unlink()
     with pytest.raises(UnknownHostKeyError):
         connector.over(fabric.Connection("127.0.0.1", user=getpass.getuser(), port=sshd.port), "true")
+
+
+@pytest.mark.parametrize("transport", SSH)
+def test_a_key_whose_name_has_a_percent_sign_logs_in(
+    sshd: Sshd, home: Path, connector: Connector, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    monkeypatch.setenv("KEY", "100%bare")
+    key = make_key(home / "100%bare")
+    (sshd.folder / "authorized_keys").write_text(key.with_name("100%bare.pub").read_text())
+    (home / ".ssh" / "config").write_text(f"IdentityFile {home}/${{KEY}}\n")
+    assert read_all(connector.open(way(sshd, transport), "echo hi")) == b"hi\n"
 
 
 def kill_helper(host: Host) -> None:

@@ -162,6 +162,7 @@ def test_the_keys_of_the_arguments_go_before_those_of_the_configuration(home: Pa
         ("key-%u", f"key-{getpass.getuser()}"),
         ("key-%i", f"key-{os.getuid()}"),
         ("key-%l", f"key-{socket.gethostname()}"),
+        ("key-%L", f"key-{socket.gethostname().partition('.')[0]}"),
         ("key-${CLUSTER}", "key-100%h"),
     ],
 )
