@@ -184,3 +184,7 @@ def content(root: Path) -> dict[str, str]:
         elif path.is_file():
             found[path.relative_to(root).as_posix()] = path.read_text(errors="surrogateescape")
     return found
+
+
+def synced(root: Path, *hosts: FakeHost, take: str = "") -> SyncResult:
+    return sync(list(hosts), project_tree(root), workdir="/nowhere", take=take)  # type: ignore[arg-type]

@@ -7,28 +7,16 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.errors import HostError, HostsError, SyncError
-from clusterddp.remote.shared.wire.chunks import CHUNK
+from clusterddp.errors import HostError, SyncError
 from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Disk, Entry
-from clusterddp.remote.shared.workdir.sync_records import SyncRequest
 from clusterddp.remote.workdir.data import HOST, PROJECT, DataRecord, decide
-from clusterddp.remote.workdir.folder_lock import FolderLock
-from clusterddp.remote.workdir.sync_operations import inspect_workdir
 from clusterddp.sync.project_files.project_tree import scan
 from clusterddp.sync.send_code import preview, sync
-from tests.unit.sync_help import CKPT, FakeHost, content, project_at, project_tree, write
-
-if TYPE_CHECKING:
-    from clusterddp.sync.result import SyncResult
-
-
-def synced(root: Path, *hosts: FakeHost, take: str = "") -> SyncResult:
-    return sync(list(hosts), project_tree(root), workdir="/nowhere", take=take)  # type: ignore[arg-type]
+from tests.unit.sync_help import CKPT, FakeHost, content, project_at, project_tree, synced, write
 
 
 def git(root: Path, *words: str) -> None:
@@ -210,22 +198,6 @@ def test_a_file_with_a_dash_before_its_name_is_told_as_a_path(root: Path, host: 
     assert f"pull --overwrite --host {host.name} ./-1.bin ./-1.bin`" in remedy
 
 
-@pytest.mark.parametrize("path", [CKPT, f".clusterddp-live/parts/{'a' * 64}-20"])
-def test_the_lock_is_renewed_while_a_large_file_or_what_a_broken_sync_left_is_read(
-    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    synced(root, host)
-    write(host.workdir, **{path: ""})
-    (host.workdir / path).parent.chmod(0o700)
-    os.truncate(host.workdir / path, 20 * CHUNK)
-    write(root, **{"train.py": "print(2)"})
-    tree, renewed = project_tree(root), []
-    monkeypatch.setattr(FolderLock, "check", lambda _: renewed.append(path))
-    order = SyncRequest(workdir=str(host.workdir), digest=tree.digest, data=tree.data_digest)
-    inspect_workdir(str(host.state), order)
-    assert len(renewed) > 20
-
-
 def test_a_users_choice_ends_a_conflict_and_loses_nothing(root: Path, host: FakeHost) -> None:
     synced(root, host)
     for number, take in enumerate((PROJECT, HOST), 1):
@@ -349,19 +321,6 @@ def test_a_folder_that_hosts_share_is_judged_once(root: Path, tmp_path: Path) ->
         synced(root, *hosts)
 
 
-def test_data_does_not_change_under_a_live_run(root: Path, host: FakeHost) -> None:
-    synced(root, host)
-    write(root, **{CKPT: "better"})
-    with host.live_run("r1", host.workdir), pytest.raises((SyncError, HostsError, Exception), match="run r1 is live"):
-        synced(root, host)
-    assert content(host.workdir)[CKPT] == "laptop"
-    write(root, **{CKPT: "laptop"})
-    with host.live_run("r1", host.workdir):
-        write(host.workdir, **{CKPT: "epoch 1"})
-        synced(root, host)  # the same code, and data of the host's own: allowed
-    assert content(host.workdir)[CKPT] == "epoch 1"
-
-
 def test_a_preview_shows_what_would_be_put_and_what_is_in_conflict(root: Path, host: FakeHost) -> None:
     synced(root, host)
     write(host.workdir, **{CKPT: "epoch 1"})
@@ -380,23 +339,6 @@ def test_a_change_of_mode_sends_nothing(root: Path, host: FakeHost) -> None:
     (done,) = synced(root, host).hosts
     assert (done.sent, done.sent_bytes) == (0, 0)
     assert os.access(host.workdir / CKPT, os.X_OK)
-
-
-def test_two_syncs_at_once_are_asked_again(root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced(root, host)
-    write(root, **{CKPT: "better"})
-    upload, once = host.upload, [True]
-
-    def meddling(op: str, *rest: Any, **options: Any) -> Any:
-        if op == "sync_apply" and once:
-            once.clear()
-            write(host.workdir, **{CKPT: "epoch 1"})
-        return upload(op, *rest, **options)
-
-    monkeypatch.setattr(host, "upload", meddling)
-    with pytest.raises(SyncError, match="changed in the project and on gpu01"):
-        synced(root, host)
-    assert content(host.workdir)[CKPT] == "epoch 1"
 
 
 def test_only_data_that_changed_is_read_again(root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
