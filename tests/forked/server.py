@@ -73,16 +73,24 @@ def serve(asked: socket.socket, number: int) -> dict[str, Any]:
 
 def fork(number: int) -> int:
     """`os.fork`, but the child's parent is this process's own."""
-    python = ctypes.pythonapi
+    python, known_number = ctypes.pythonapi, main_thread_number()
     python.PyOS_BeforeFork()
     pid = int(ctypes.PyDLL(None).syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
     if pid:
         python.PyOS_AfterFork_Parent()
     else:
+        known_number.value = os.getpid()
         python.PyOS_AfterFork_Child()
     if pid < 0:
         raise OSError("clone failed")
     return pid
+
+
+def main_thread_number() -> ctypes.c_int:
+    """The main thread's number in the C library's record of it, by which other threads send it signals."""
+    record = (ctypes.c_int * 256).from_address(threading.get_ident())
+    at = ctypes.sizeof(ctypes.c_int) * list(record).index(os.getpid())
+    return ctypes.c_int.from_buffer(record, at)
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:

@@ -55,6 +55,8 @@ ENDS = {
     "leaves a thread": "threading.Thread(target=threading.Event().wait, daemon=True).start(); sys.exit(5)",
     "raises": "raise ValueError('told')",
     "is interrupted": "os.kill(os.getpid(), signal.SIGINT); threading.Event().wait(60)",
+    "is interrupted by a thread": "me = threading.get_ident(); "
+    "one = threading.Thread(target=signal.pthread_kill, args=(me, signal.SIGINT)); one.start(); one.join()",
     "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
     "leaves at once": "print('never seen'); os._exit(6)",
     "has lost its output": "os.close(1); print('lost'); sys.exit(0)",
