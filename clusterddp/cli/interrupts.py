@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.runs.run import Run
 
 REPEAT = 1.0  # seconds in which another SIGTERM is the same one: GNU timeout sends it to its child and to its group
+_WAKE = signal.SIGURG  # the system ignores it by default: a program that is started or takes our place is safe from it
 _sigterm_at = -math.inf  # when SIGTERM last acted as Ctrl-C
 
 
@@ -43,6 +46,36 @@ def raise_on_ctrl_c() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again, where it has ended the command until now (entry.py)."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def waking_main_thread() -> Iterator[None]:
+    """While the block runs, let each signal end what the main thread waits for, whichever thread takes the signal.
+
+    The system may give a signal to any thread of the process, such as one that starts or ends at that moment. Python
+    runs the handler in the main thread, but does not wake that thread, which may wait for a lock for ever.
+    """
+    taken, told = os.pipe()
+    os.set_blocking(told, False)
+    handler = signal.signal(_WAKE, lambda *_: None)
+    before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    waker = threading.Thread(target=_wake_main_thread, args=(taken, threading.get_ident()), name="signals", daemon=True)
+    waker.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(told)
+        waker.join()
+        os.close(taken)
+        signal.signal(_WAKE, handler)
+
+
+def _wake_main_thread(taken: int, main: int) -> None:
+    """Read the numbers of signals as they are taken; after each, send the main thread a signal that is for it alone."""
+    while numbers := os.read(taken, 64):
+        if {*numbers} != {_WAKE}:
+            signal.pthread_kill(main, _WAKE)
 
 
 def treat_as_ctrl_c(*numbers: signal.Signals) -> None:

@@ -213,7 +213,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
             say_versions()
             words = ["--version"]
-        code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
+        with interrupts.waking_main_thread():
+            code = cli.main(args=words, prog_name="clusterddp", standalone_mode=False)
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.Abort:
