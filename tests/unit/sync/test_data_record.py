@@ -14,8 +14,8 @@ from clusterddp.remote.shared.workdir import manifest
 from clusterddp.remote.shared.workdir.manifest import Entry
 from clusterddp.remote.workdir.data import HOST, DataPlan
 from clusterddp.remote.workdir.update import WorkdirUpdate
-from tests.unit.sync.test_data import git, synced
-from tests.unit.sync_help import CKPT, Cut, FakeHost, content, cut_after, write
+from tests.unit.sync.test_data import git
+from tests.unit.sync_help import CKPT, Cut, FakeHost, content, cut_after, synced, write
 
 if TYPE_CHECKING:
     from pathlib import Path
