@@ -57,12 +57,10 @@ class _ScheduledHost:
     unreached: set[str] = field(default_factory=set)  # those of them that it could not even connect to
     received: int = 0  # the number of units it got in this transfer
     has_taken: bool = False  # it has received something from another host
-    overdue: set[int] = field(default_factory=set)  # units still on their way from the operator, which were late
-
-    @property
-    def silent(self) -> bool:
-        """Whether it has yet to report a late unit from the operator: until then it gets no more from it."""
-        return bool(self.overdue)
+    # units still on their way from the operator, which were late; until it has them it is sent no more from there
+    overdue: set[int] = field(default_factory=set)
+    reported: float = 0.0  # when it last got a unit, from anywhere
+    silent: bool = False  # some are overdue, and it has got nothing at all for so long
 
     @property
     def loading(self) -> int:
@@ -150,6 +148,7 @@ class Schedule:
         if member is None or unit not in member.wants:
             return 0
         member.overdue.discard(unit)
+        member.reported, member.silent = now, False
         if unit in member.taking:
             source, since = member.taking[unit]
             time = self._durations[source is OPERATOR]
@@ -227,6 +226,7 @@ class Schedule:
                     self._drop_transfer(name, unit)
                     for other in [unit, *member.from_hosts]:
                         self._queue_unit(member, other)
+            member.silent = bool(member.overdue) and now - member.reported > self._late_after(OPERATOR)
 
     def _late_after(self, source: str | None) -> float:
         """Return the seconds after which a unit from this source is late: a multiple of the usual time, if known.
@@ -295,7 +295,7 @@ class Schedule:
 
     def _first_copies(self) -> Iterator[UnitTransfer]:
         """Yield transfers from the operator of units that no host has; preferably to hosts that pass them on."""
-        loads = {name: one.loading for name, one in self._members.items() if not one.silent}
+        loads = {name: one.loading for name, one in self._members.items() if not one.overdue}
         room = MAX_FIRST_COPIES - sum(loads.values())
         for unit in list(self._unsent):
             if room <= 0 or all(load >= MAX_FROM_OPERATOR for load in loads.values()):
@@ -317,7 +317,7 @@ class Schedule:
         for name, member in self._members.items():
             room = MAX_FROM_OPERATOR - member.loading
             wanted = member.from_operator if self.spreading else sorted(member.wants)
-            if room <= 0 or member.silent or not wanted or any(unit in member.wants for unit in self._unsent):
+            if room <= 0 or member.overdue or not wanted or any(unit in member.wants for unit in self._unsent):
                 continue
             for unit in [unit for unit in wanted if unit not in member.taking][:room]:
                 member.from_operator.pop(unit, None)

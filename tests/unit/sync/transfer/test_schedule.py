@@ -249,6 +249,28 @@ def test_a_host_whose_units_are_always_late_is_sent_each_once(*, giving: bool) -
     assert set(sent.values()) == {1}
 
 
+def test_hosts_stay_for_one_that_is_late_from_here_and_still_takes_from_them() -> None:
+    play = Play(hosts(3))
+    play.come(*hosts(3))
+    held: list[UnitTransfer] = []  # what the operator sends to gpu02 arrives last
+    while play.has["gpu02"] | {order.unit for order in held} != play.all:
+        orders = play.schedule.orders(play.now)
+        held += [order for order in orders if (order.host, order.source) == ("gpu02", OPERATOR)]
+        play.under_way += [order for order in orders if order not in held]
+        slow = next((order for order in play.under_way if order.host == "gpu02"), None)
+        for order in [order for order in play.under_way if order.host != "gpu02" or order is slow]:
+            play.under_way.remove(order)
+            play.schedule.record_arrival(order.host, order.unit, play.now)
+            play.has[order.host].add(order.unit)
+        play.now += 8.0
+        play.schedule.replace_late(play.now)
+        assert not play.schedule.is_free("gpu00", all_ready=True)
+    assert all(play.has[name] == play.all for name in ("gpu00", "gpu01"))
+    play.now += 1000.0  # it hangs
+    play.schedule.replace_late(play.now)
+    assert play.schedule.is_free("gpu00", all_ready=True)
+
+
 def test_spreading_is_worth_it_where_it_saves_seconds() -> None:
     units = [Unit(ranges=((0, 1),), chunks=(chunk,)) for chunk in CHUNKS]
     for speed, worth in ((1 << 20, True), (1 << 30, False)):
