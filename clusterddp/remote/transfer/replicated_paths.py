@@ -199,11 +199,18 @@ def _place(workdir: str, path: str, content: PathContent) -> Tuple[bytes, str]:
     if len(_names_to_replace(path, content)) == 1 and os.path.islink(full):
         target = real_path(full)
         above, target_name = os.path.split(target)
-        elsewhere = not target.startswith(parent_of(workdir, path) + b"/")
-        # The name of a mount, or one in a folder that is not ours, cannot be replaced.
-        if elsewhere and os.path.isdir(target) and not os.path.ismount(target) and os.access(above, os.W_OK):
+        parent = os.path.join(parent_of(workdir, path), b"")
+        elsewhere = not target.startswith(parent) and not parent.startswith(os.path.join(target, b""))
+        if elsewhere and os.path.isdir(target) and not os.path.ismount(target) and _may_rename(above, target):
             return above, as_text(target_name)
     return folder, name
+
+
+def _may_rename(above: bytes, path: bytes) -> bool:
+    """Whether this user may rename what is at a path in the folder above; in a sticky one only its owners may."""
+    info = os.stat(above)
+    owners = (0, info.st_uid, os.lstat(path).st_uid)
+    return os.access(above, os.W_OK) and (not info.st_mode & stat.S_ISVTX or os.geteuid() in owners)
 
 
 def _receive_and_replace(

@@ -253,6 +253,37 @@ def test_a_link_to_another_disk_stays_and_its_folder_takes_what_is_carried(nodes
     assert nodes.take(nodes.serve(1)) == [f"{PATH}: is here already"]
 
 
+@pytest.mark.parametrize("folder", ["node9", "node9/ckpt"])
+def test_a_link_to_a_folder_that_holds_the_path_never_has_that_replaced(nodes: Nodes, folder: str) -> None:
+    nodes.write(1, b"new")
+    (nodes.workdir(1) / "ckpt/last").unlink()
+    (nodes.workdir(1) / "ckpt/epoch_7").rename(nodes.workdir(1) / "ckpt/last")
+    (nodes.workdir(9) / "ckpt").mkdir()
+    (nodes.workdir(9) / PATH).symlink_to(nodes.folder / folder)
+    assert nodes.take(nodes.serve(1)) == [f"{PATH}: from gpu01 (0.0 MB)"]
+    assert read(nodes) == {"weights.bin": b"new"}
+    assert not (nodes.workdir(9) / PATH).is_symlink()
+    assert sorted(path.name for path in nodes.folder.iterdir()) == ["node1", "node9"]
+
+
+def test_another_users_folder_in_a_sticky_one_cannot_be_replaced_so_the_link_is(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.write(1, b"new")
+    (nodes.workdir(1) / "ckpt/last").unlink()
+    (nodes.workdir(1) / "ckpt/epoch_7").rename(nodes.workdir(1) / "ckpt/last")
+    scratch = nodes.folder / "scratch/checkpoints"
+    scratch.mkdir(parents=True)
+    scratch.parent.chmod(0o1777)
+    (nodes.workdir(9) / "ckpt").mkdir()
+    (nodes.workdir(9) / PATH).symlink_to(scratch)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert nodes.take(nodes.serve(1)) == [f"{PATH}: from gpu01 (0.0 MB)"]
+    assert read(nodes) == {"weights.bin": b"new"}
+    assert not (nodes.workdir(9) / PATH).is_symlink()
+    assert not list(scratch.iterdir())
+
+
 def test_a_link_beside_its_target_is_replaced_by_the_folder_that_is_carried(nodes: Nodes) -> None:
     nodes.write(1, b"new")
     (nodes.workdir(1) / "ckpt/last").unlink()
