@@ -6,7 +6,6 @@ that a lost host left behind is removed by the next mark.
 
 import contextlib
 import os
-import time
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ..helper.request import Request
@@ -55,10 +54,11 @@ def _in_all_folders(folders: Mapping[str, str], act: Callable[..., Any], *argume
 def _put_mark(folder: str, nonce: str) -> bool:
     """Put our mark into a folder, and remove stale ones; whether ours is there."""
     try:
-        os.close(private(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
+        handle = private(os.path.join(folder, _NAME + nonce), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
     except OSError:
         return False  # another check reports folders that cannot be written
-    now = time.time()
+    now = os.fstat(handle).st_mtime  # by the file server's clock, as all marks there
+    os.close(handle)
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.probes import shared_folders
@@ -10,6 +11,8 @@ from tests.unit.operation import run_operation
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_a_mark_is_seen_where_the_folder_is_one_and_is_gone_in_the_end(tmp_path: Path) -> None:
@@ -48,3 +51,13 @@ def test_a_stale_mark_that_cannot_be_removed_keeps_no_other_out(tmp_path: Path) 
     os.utime(tmp_path / ".clusterddp-mark-older", (1, 1))
     assert run_operation(shared_folders.mark, {"nonce": "n1", "folders": {"home": str(tmp_path)}}) == ["home"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".clusterddp-mark-n1", ".clusterddp-mark-old"]
+
+
+def test_a_clock_that_is_ahead_of_the_file_servers_makes_no_mark_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".clusterddp-mark-other").touch()
+    ahead = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    assert run_operation(shared_folders.mark, {"nonce": "n1", "folders": {"home": str(tmp_path)}}) == ["home"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".clusterddp-mark-n1", ".clusterddp-mark-other"]
