@@ -25,7 +25,7 @@ _CONFIG = "ansible.cfg"
 _EMPTY_CONFIG = Path(__file__).with_name("empty.cfg")  # ansible-core 2.19 refuses /dev/null
 _OWN_FOLDER = ".clusterddp"
 # As ansible-playbook reads it: after short options without a value, as the beginning of its name, with = or without.
-_USER = re.compile(r"(?:-[bCDJkKv]*u|--us(?:er?)?(?==|$))=?(?P<value>.*)", re.DOTALL)
+_USER = re.compile(r"(?:-[bCDJkKv]*u|--u(?:s(?:er?)?)?(?==|$))=?(?P<value>.*)", re.DOTALL)
 # Not allowed in a host name where Ansible takes patterns: `@x` is a file, `~x` an expression, `!x` all others.
 _PATTERN_CHARACTERS = re.compile(r"[@~!&,;:*?\[\]{}]")
 # The first line of an inventory file that we converted; the second line names the original.

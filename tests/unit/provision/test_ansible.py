@@ -55,7 +55,7 @@ def test_a_host_whose_name_ansible_reads_as_a_pattern_is_refused(inventory: Path
     "line",
     [
         *("-u root", "--user root", "--user=root", "-uroot", "-u=root", "-bu root", "-bKvvvuroot", "--use root"),
-        *("--us=root", "-u alice -u root"),
+        *("--us=root", "--u root", "-u alice -u root"),
     ],
 )
 def test_a_user_that_is_given_wins_over_the_inventorys(inventory: Path, line: str) -> None:
