@@ -299,7 +299,8 @@ def _options(job: SlurmJob, request: JobRequest) -> list[str]:
 
 def _notice(request: JobRequest) -> list[str]:
     """Return the option for a signal before the end; none for a job so short that it would come at the start."""
-    lines = re.findall(r"--time[= ](\S+)", " ".join(request.lines))  # the last one counts for sbatch
+    words = " ".join(_words(" ".join(request.lines)))  # without quotes
+    lines = re.findall(r"--time[= ](\S+)", words)  # the last one counts for sbatch
     limit = minutes((request.options.get("time", ""), *lines)[-1])
     return [] if limit and limit * 60 <= 2 * NOTICE_TIME else [f"signal=B:USR1@{NOTICE_TIME}"]
 

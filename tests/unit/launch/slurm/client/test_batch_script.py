@@ -179,6 +179,7 @@ def test_a_job_too_short_for_a_notice_before_its_end_asks_for_none() -> None:
     assert all(told(time) for time in ("", "90", "1:30:00", "5", "4:01", "0-1", "0", "UNLIMITED"))
     assert not any(told(time) for time in ("4", "1", "4:00", "00:02:00", "0-00:02"))
     assert not told("90", "--exclusive", "--time=00:02:00")
+    assert not told("90", '--time="00:02:00"')
     assert told("2", "--time 00:20:00")
 
 
