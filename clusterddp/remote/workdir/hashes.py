@@ -12,6 +12,7 @@ from ..shared.workdir.manifest import Disk, Stats, as_text
 from ..system.bootstrap import Refused, private_folder, write_private
 from ..system.procfs import boot_id
 
+_STATS = 4  # numbers in a file's stats (manifest.py)
 FileHash = Tuple[str, Tuple[Stats, List[str]]]  # path → stats, digests of its chunks: an item of Hashes
 
 
@@ -19,9 +20,12 @@ def file_hashes(fields: Fields, name: str) -> List[FileHash]:
     """Read a long list of files with their stats and the digests of their chunks."""
     rows = fields.long_list(name)
     try:
-        return [(str(path), (list(stats), [str(one) for one in chunks])) for path, (stats, chunks) in rows]
+        files = [(str(path), (list(stats), [str(one) for one in chunks])) for path, (stats, chunks) in rows]
     except (TypeError, ValueError):
-        raise fields.wrong(name, rows, "a list of files") from None
+        files = []
+    if len(files) != len(rows) or not all(len(stats) == _STATS and chunks for _, (stats, chunks) in files):
+        raise fields.wrong(name, rows, "a list of files")
+    return files
 
 
 @record

@@ -40,7 +40,7 @@ def test_what_was_pushed_is_known_by_its_stats(state: Path) -> None:
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.parametrize("name", ["root", "boot", "at", "files", "links"])
+@pytest.mark.parametrize("name", ["root", "boot", "at", "files", "links", "placing"])
 @given(value=VALUES)
 def test_a_damaged_record_is_as_none(state: Path, name: str, value: Any) -> None:
     (file,) = (state / "pushed").iterdir()
@@ -48,6 +48,19 @@ def test_a_damaged_record_is_as_none(state: Path, name: str, value: Any) -> None
     file.write_text(json.dumps({**json.loads(whole), name: value}))
     try:
         assert isinstance(pushed_in(str(state), b"/"), dict)
-        assert isinstance(PushRecord(str(state), bytes(state.parent / "there")).entries, list)
+        record = PushRecord(str(state), bytes(state.parent / "there"))
+        record.choose([Entry("data", FILE, False, 1, "c")], overwrite=False)
+        assert isinstance(record.entries, list)
     finally:
         file.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    "files", [[["other", [[], ["c"]]]], [["other", [[1, 2, 3, 4], []]]], [["other", [[1], ["c"]]]]]
+)
+def test_a_file_without_stats_or_chunks_damages_a_record(state: Path, files: list[Any]) -> None:
+    (file,) = (state / "pushed").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "files": files}))
+    record = PushRecord(str(state), bytes(state.parent))  # of the folder above
+    record.choose([Entry("there/data", FILE, False, 1, "new")], overwrite=False)
+    assert record.entries == []
