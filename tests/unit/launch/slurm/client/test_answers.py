@@ -87,7 +87,7 @@ def test_a_job_is_shown_with_values_that_hold_spaces() -> None:
 @given(st.text())
 def test_whatever_slurm_prints_is_read_without_an_error(text: str) -> None:
     read_queue(text)
-    read_queue(f"1|RUNNING|{text}|{text}|{text}|{text}")
+    read_queue("|".join(["1", "RUNNING", *[text] * 5]))  # as many as QUEUE_FORMAT has
     read_accounting(f"1|{text}|0:0|{text}|{text}")
     read_scontrol_line(text)
     read_scontrol_lines(text)
