@@ -86,10 +86,11 @@ class Relaunching:
                 self.work.forget(NEXT_ATTEMPT)
         if self.conditions.outlived():
             return NoAttempt("", leaves=True)  # the other nodes have made the verdict
-        if not may_follow(node.plan, node.shutdown.order):
-            return NoAttempt("")
+        leaves_alone = not order and self.conditions.leaves_alone()
+        if not may_follow(node.plan, node.shutdown.order):  # a shutdown waits for no end of others, who go on
+            return NoAttempt("", leaves=leaves_alone and bool(self.control.connected))
         unfenced = self.conditions.fence.has_ended  # nothing would end this node if it hangs
-        if unfenced or self.conditions.leaves_alone():
+        if unfenced or leaves_alone:
             no_attempt = self._end(node, "its fence process is gone" if unfenced else "it was told to end (SIGTERM)")
             return no_attempt and no_attempt._replace(leaves=bool(self.control.connected))
         if order:

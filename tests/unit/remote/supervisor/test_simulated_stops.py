@@ -98,21 +98,24 @@ def test_a_stop_that_is_told_to_one_host_alone_while_it_waits_for_contact_reache
         assert {verdict.state for host in simulation.hosts for verdict in host.verdicts} == {"stopped"}
 
 
-def told_to_end(told: int, count: int, **given: Any) -> Simulation:
-    """A run with a host that shuts down, so that its supervisor gets SIGTERM: the run, at its end."""
+def told_to_end(told: tuple[int, ...], count: int, **given: Any) -> tuple[Simulation, list[int]]:
+    """A run with hosts that shut down, so that their supervisors get SIGTERM: the run, at its end; who left at once."""
+    left: list[int] = []
 
     def terminate(simulation: Simulation) -> None:
-        supervisor = simulation.hosts[told].supervisor
-        assert supervisor
-        simulation.touched.add(told)
-        supervisor.conditions.terminated = True
+        for member in told:
+            supervisor = simulation.hosts[member].supervisor
+            assert supervisor
+            simulation.touched.add(member)
+            supervisor.conditions.terminated = True
 
     def script(simulation: Simulation, _: Faults) -> None:
         simulation.clock.at(7.0, lambda: terminate(simulation))
+        simulation.clock.at(15.0, lambda: left.extend(m for m in told if simulation.hosts[m].supervisor is None))
 
     simulation = Simulation(0, count, script=script, busy=0.0, work=30.0, **{"spares": 0, "elastic": False, **given})
     simulation.run()
-    return simulation
+    return simulation, left
 
 
 @pytest.mark.parametrize(
@@ -129,16 +132,20 @@ def told_to_end(told: int, count: int, **given: Any) -> Simulation:
 def test_a_host_that_shuts_down_leaves_a_run_that_goes_on_without_it(
     told: int, attempt: int, given: dict[str, Any]
 ) -> None:
-    simulation = told_to_end(told, 3, **given)
+    simulation, left = told_to_end((told,), 3, **given)
     assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", attempt)
+    assert left == [told]  # its shutdown does not wait for the run
 
 
 @pytest.mark.parametrize(
     ("told", "given"),
-    [(1, {"relaunches": 0}), (0, {"elastic": True, "fewest": 2, "relaunches": 0})],
+    [
+        (1, {"relaunches": 0}),
+        (0, {"elastic": True, "fewest": 2, "relaunches": 0}),
+    ],
     ids=["a fixed size", "the one with the store"],
 )
 def test_a_host_that_shuts_down_ends_a_run_that_needs_it_and_is_named(told: int, given: dict[str, Any]) -> None:
-    simulation = told_to_end(told, 3, **given)
+    simulation, _ = told_to_end((told,), 3, **given)
     assert simulation.judged.state == "failed"  # nobody has stopped it
     assert f"the supervisor of gpu{told:02} was told to end (SIGTERM)" in simulation.judged.line
