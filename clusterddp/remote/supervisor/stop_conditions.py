@@ -130,8 +130,11 @@ class StopConditions:
         """
         if not self.terminated or self.plan.manager or not self.membership.others_at_work():
             return False
-        needed = self.control.leading or self.plan.store_member == self.plan.member
-        goes_on = self.plan.settings.relaunch or (not needed and self.continues_without({self.plan.member}))
+        settings, member = self.plan.settings, self.plan.member
+        needed = self.control.leading or self.plan.store_member == member
+        others = len(self.membership.names) - len(self.membership.left | {member})
+        may_begin = settings.relaunch and others >= settings.min_nodes
+        goes_on = may_begin or (not needed and self.continues_without({member}))
         return bool(goes_on) and (self.has_begun or (self.ready and self.plan.standby))
 
     def _time_limit(self) -> Optional[EndOrder]:

@@ -142,10 +142,31 @@ def test_a_host_that_shuts_down_leaves_a_run_that_goes_on_without_it(
     [
         (1, {"relaunches": 0}),
         (0, {"elastic": True, "fewest": 2, "relaunches": 0}),
+        (1, {"relaunches": 2}),
     ],
-    ids=["a fixed size", "the one with the store"],
+    ids=["a fixed size", "the one with the store", "no other host to take its place"],
 )
 def test_a_host_that_shuts_down_ends_a_run_that_needs_it_and_is_named(told: int, given: dict[str, Any]) -> None:
     simulation, _ = told_to_end((told,), 3, **given)
     assert simulation.judged.state == "failed"  # nobody has stopped it
     assert f"the supervisor of gpu{told:02} was told to end (SIGTERM)" in simulation.judged.line
+    assert all(host.verdicts for host in simulation.hosts)
+
+
+@pytest.mark.parametrize(
+    ("told", "given"),
+    [
+        ((1, 2), {"elastic": True, "fewest": 2}),
+        ((0, 1), {"elastic": True, "fewest": 2}),
+        ((1, 2), {"spares": 1}),
+        ((0, 1, 2), {"spares": 1}),
+        ((0, 1, 2), {}),
+    ],
+    ids=["the others of an elastic job", "most of it", "a spare too", "all, of a run with a spare", "all"],
+)
+def test_hosts_that_shut_down_at_once_are_why_the_run_has_failed(told: tuple[int, ...], given: dict[str, Any]) -> None:
+    simulation, _ = told_to_end(told, 3, relaunches=2, **given)
+    verdicts = [host.verdicts[0] for host in simulation.hosts if host.verdicts]
+    assert verdicts
+    for verdict in verdicts:
+        assert (verdict.state, "was told to end (SIGTERM)" in verdict.line) == ("failed", True), verdict.line
