@@ -29,7 +29,7 @@ from ..shared.workdir.manifest import (
     link_entry,
     on_disk,
 )
-from ..system.bootstrap import Refused
+from ..system.bootstrap import NETWORK_FILESYSTEMS, Refused, filesystem_type
 from ..system.code_finder import open_folder
 from .chunk_files import Assembly
 from .descriptor_walk import open_or_make, open_or_make_below, path_of, real_path
@@ -192,7 +192,7 @@ def receive_path(
 def _place(workdir: str, path: str, content: PathContent) -> Tuple[bytes, str]:
     """The folder to receive a path in, and the name to give it there.
 
-    A link to a folder elsewhere stays, and its target is replaced: it leads to the disk that has room.
+    A link to a folder of this host's elsewhere stays, and its target is replaced: it leads to the disk that has room.
     """
     folder, name = os.path.join(on_disk(workdir), on_disk(posixpath.dirname(path))), posixpath.basename(path)
     full = os.path.join(folder, on_disk(name))
@@ -201,15 +201,17 @@ def _place(workdir: str, path: str, content: PathContent) -> Tuple[bytes, str]:
         above, target_name = os.path.split(target)
         parent = os.path.join(parent_of(workdir, path), b"")
         elsewhere = not target.startswith(parent) and not parent.startswith(os.path.join(target, b""))
-        if elsewhere and os.path.isdir(target) and not os.path.ismount(target) and _may_rename(above, target):
+        if elsewhere and os.path.isdir(target) and not os.path.ismount(target) and _is_ours_alone(above, target):
             return above, as_text(target_name)
     return folder, name
 
 
-def _may_rename(above: bytes, path: bytes) -> bool:
-    """Whether this user may rename what is at a path in the folder above; in a sticky one only its owners may."""
+def _is_ours_alone(above: bytes, path: bytes) -> bool:
+    """Whether this user may rename the folder at a path in the one above, and no other host can be writing in it."""
+    if filesystem_type(as_text(path)) in NETWORK_FILESYSTEMS:
+        return False
     info = os.stat(above)
-    owners = (0, info.st_uid, os.lstat(path).st_uid)
+    owners = (0, info.st_uid, os.lstat(path).st_uid)  # in a sticky folder only they may
     return os.access(above, os.W_OK) and (not info.st_mode & stat.S_ISVTX or os.geteuid() in owners)
 
 

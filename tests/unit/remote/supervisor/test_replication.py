@@ -15,6 +15,7 @@ from clusterddp.remote.control.connection import Secret
 from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.remote.supervisor import replication
 from clusterddp.remote.supervisor.replication import ReplicaFetcher, ReplicaServer, ReplicaSource
+from clusterddp.remote.transfer import replicated_paths
 from clusterddp.remote.transfer.replicated_paths import PathContent, decode_content, encode_content, read_content
 
 if TYPE_CHECKING:
@@ -264,6 +265,24 @@ def test_a_link_to_a_folder_that_holds_the_path_never_has_that_replaced(nodes: N
     assert read(nodes) == {"weights.bin": b"new"}
     assert not (nodes.workdir(9) / PATH).is_symlink()
     assert sorted(path.name for path in nodes.folder.iterdir()) == ["node1", "node9"]
+
+
+def test_a_folder_that_hosts_may_share_is_not_replaced_while_others_write_in_it(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = nodes.folder / "nfs/checkpoints"
+    shared.mkdir(parents=True)
+    (shared / "first.bin").write_bytes(b"1")
+    for member in (1, 9):
+        (nodes.workdir(member) / "ckpt").mkdir(parents=True)
+        (nodes.workdir(member) / PATH).symlink_to(shared)
+    serving = nodes.serve(1)
+    assert nodes.take(serving) == [f"{PATH}: is here already"]
+    (shared / "second.bin").write_bytes(b"2")  # gpu01 has read what is there, and reads it once an attempt
+    monkeypatch.setattr(replicated_paths, "filesystem_type", lambda _: "nfs4")
+    nodes.take(serving)
+    assert sorted(path.name for path in shared.iterdir()) == ["first.bin", "second.bin"]
+    assert [path.name for path in shared.parent.iterdir()] == ["checkpoints"]
 
 
 def test_another_users_folder_in_a_sticky_one_cannot_be_replaced_so_the_link_is(
