@@ -53,5 +53,5 @@ def print_host_keys(errors: Sequence[HostKeyError]) -> None:
 
 
 def key_owner(error: HostKeyError) -> str:
-    """Name whose unknown key the error tells of: the host, or a jump host before it."""
+    """Return whose unknown key an error is about: the host's, or that of a jump host before it."""
     return f"jump host {error.jump_host}" if error.jump_host else error.host

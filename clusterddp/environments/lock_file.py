@@ -130,7 +130,7 @@ def _select(lock: LockFile, kind: HostKind) -> list[tuple[Package, Any]]:
     from packaging import pylock, utils  # noqa: PLC0415 - only hosts with a lock need packaging
 
     def as_wheel(package: Package) -> Package:
-        """The package with its archive among its wheels if it is one: so locks have a wheel that a URL names."""
+        """Return the package with its archive as a wheel if it is one, as where a URL names the wheel."""
         archive = package.archive
         name = "" if not archive else _scheme_and_name(archive.url)[1] if archive.url else Path(archive.path or "").name
         if not archive or not name.endswith(".whl"):

@@ -158,7 +158,7 @@ def _local_path(url: str) -> Path | None:
 
 
 def _state(url: str) -> str:
-    """What is different after a wheel on this machine is built again; empty if there is none."""
+    """Return what changes when a wheel on this machine is built again; empty if there is none."""
     path = _local_path(url)
     try:
         found = path.lstat() if path else None

@@ -62,7 +62,7 @@ class _WriteWatchdog:
             return bool(self._open)
 
     def _leave(self) -> None:
-        """Have the next connection start a thread; the lock may be held by this one."""
+        """Let the next connection start a new thread; this one may hold the lock."""
         with self._changed:
             if self._thread is threading.current_thread():
                 self._thread = None

@@ -82,7 +82,7 @@ def _partition(report: SlurmEvidence) -> Iterable[Problem]:
 
 
 def _refusals(name: str, partition: Mapping[str, str], asked: Mapping[str, str]) -> Iterable[Problem]:
-    """Why a partition takes no such job."""
+    """Yield why a partition takes no such job."""
     if partition.get("State") != "UP":
         yield Problem("fail", f"partition {name} is {partition.get('State')}", "choose another: `sinfo` lists them")
     wanted = _number(asked.get("nodes"))

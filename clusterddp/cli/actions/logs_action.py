@@ -200,7 +200,7 @@ class AttemptReader:
         return self.exit_code()
 
     def exit_code(self) -> int:
-        """Return the exit code: of a run followed to its end its own, with its verdict; else 1 if lines are missing."""
+        """Print how a followed run ended, and return its exit code; otherwise return 1 if lines are missing."""
         if not self.selection.follow or self.until_passed:
             return EXIT_FAILED if self.missing_hosts else 0
         return print_followed_end(self.run, self.verdict)

@@ -199,7 +199,7 @@ def preload(setting: Setting) -> tuple[str, ...]:
 
 
 def flag(setting: Setting) -> bool:
-    """True or False; of an INI file Ansible makes texts of them."""
+    """Read true or false, also as a text: Ansible reads those of an INI file so."""
     if isinstance(setting.value, bool):
         return setting.value
     found = _FLAGS.get(setting.value.lower()) if isinstance(setting.value, str) else None

@@ -87,7 +87,7 @@ def should_requeue(folder: JobFolder, start: str, verdict: VerdictRecord, *, by_
 
 
 def _ended_after_notice(folder: JobFolder, start: str, *, by_manager: bool) -> bool:
-    """Whether a start ended for the notice that its end was near: the workers handled it, or Slurm ended the job."""
+    """Return whether a start ended because its time was nearly over: workers handled the notice, or Slurm ended it."""
     return folder.notice(start) and (by_manager or folder.notice_handled(start))
 
 

@@ -160,7 +160,7 @@ class StopConditions:
     # Ends of the attempt
 
     def leave_order(self) -> Optional[EndOrder]:
-        """Only this node was told to end."""
+        """Return the order that ends this node's part alone, if only this node was told to end."""
         return attempt_end_order(self.plan, self._told_to_end(), AGENT_GRACE) if self.leaves_alone() else None
 
     def heed_datagrams(self) -> bool:
@@ -250,7 +250,7 @@ class StopConditions:
         return attempt_end_order(self.plan, "the run was over before %s took part" % host, 0.0)
 
     def _place_taken(self) -> Optional[EndOrder]:
-        """Two hosts were let in as the same member, by two hosts or after a claim had lapsed: one takes part."""
+        """Return the order that ends this node's part if another host has joined in its place."""
         if not self.membership.replaced:
             return None
         reason = "another host joined the run in the place of %s" % self.membership.own_name
