@@ -37,7 +37,7 @@ class ClusterddpError(Exception):
 
 
 def _rebuilt(kind: type[ClusterddpError], args: tuple[Any, ...], fields: dict[str, Any]) -> ClusterddpError:
-    """Return an error as it was pickled."""
+    """Build an error again from its pickled class, arguments and attributes."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error

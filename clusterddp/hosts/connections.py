@@ -85,7 +85,7 @@ class Connections:
             self._notify(line)
 
     def _live(self, key: str) -> Host | None:
-        """The open connection of that key, if it is not lost."""
+        """Return the open connection with this key; None if there is none, or it was lost."""
         host = self._hosts.get(key)
         return None if host is None or host.lost else host
 
@@ -107,7 +107,7 @@ class Connections:
         return host
 
     def _dial(self, entry: HostEntry, attempt: Callable[[HostEntry], Host], since: float) -> Host:
-        """Open a host by the attempt, unless it did not answer for long and that was found after ``since``."""
+        """Open a host by calling ``attempt``; raise the error of a long attempt that failed after ``since``."""
         failed_at, message, remedy = self._unanswered.get(entry.name, (-math.inf, "", ""))
         if failed_at > since:
             raise UnreachableError(entry.name, message, remedy=remedy)

@@ -232,5 +232,5 @@ class Follower:
 
 
 def _starts_workers(event: Event) -> bool:
-    """Return whether a host reports that its workers were started again, as they are when a host joins the run."""
+    """Return whether an event says that a host has restarted its workers, which happens when another host joins."""
     return isinstance(event, FrameArrived) and isinstance(event.frame, WorkersStarted)

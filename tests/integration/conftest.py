@@ -92,7 +92,7 @@ def sshd(make_sshd: Callable[..., Sshd], home: Path) -> Sshd:
 
 @pytest.fixture
 def start_master(home: Path) -> Iterator[Callable[[Sshd], subprocess.Popen[bytes]]]:
-    """Starts the user's master of an sshd; its socket is `m` in the home."""
+    """Start an OpenSSH ControlMaster of the user's to an sshd; its socket is the file `m` in the home."""
     made: list[subprocess.Popen[bytes]] = []
 
     def start(sshd: Sshd) -> subprocess.Popen[bytes]:

@@ -192,7 +192,7 @@ def _is_plain_script(path: Path) -> bool:
 
 
 def _require_known_keys(cluster: Cluster) -> None:
-    """Ask about all unknown host keys; raises HostsError or HostError if a host still cannot be reached."""
+    """Ask the user to confirm unknown host keys; raise HostsError or HostError if a host still cannot be reached."""
     if _ask_about_keys(cluster):
         cluster.reached()
 

@@ -64,7 +64,7 @@ class _FailedKeys:
 
 
 class _Agent(paramiko.Agent):
-    """The user's agent; it has to list its keys in time, but may wait for the user before it signs."""
+    """The user's ssh-agent, with a time limit for listing its keys but none for signing, which may ask the user."""
 
     def _connect(self, conn: Any) -> None:  # paramiko's constructor calls it; without a limit a hung agent holds us
         conn.settimeout(AGENT_TIMEOUT)
@@ -87,11 +87,11 @@ class _AgentKey(paramiko.AgentKey):
         self.failure = ""
 
     def asbytes(self) -> bytes:
-        """What the agent holds: paramiko's has of an RSA certificate the key alone, as if it were the key."""
+        """Return the agent's own bytes; paramiko returns only the plain key for an RSA certificate."""
         return self.blob
 
     def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
-        """The signature; a wrong one if the agent gives none."""
+        """Return the agent's signature; an invalid one, which the host refuses, if the agent does not sign."""
         try:
             return super().sign_ssh_data(data, algorithm)
         except (paramiko.SSHException, OSError) as error:
@@ -163,7 +163,7 @@ class Authentication:
         target = self.target
         for path in target.key_files[: target.named_key_count]:
             yield from self._load_key(path, agent_keys, failed)
-        if not target.only_named_keys:
+        if agent_keys and not target.only_named_keys:
             own = {public_blob(path) for path in target.key_files}  # first, as in ssh: a host refuses the seventh key
             for key in sorted(agent_keys.values(), key=lambda key: key.blob not in own):
                 yield f"agent key {key.comment or key.get_name()}", key

@@ -144,7 +144,7 @@ class Membership:
         return bool(self.left - {self.member}) and len(lost) == len(self.names) - 1
 
     def has_majority_of(self, members: Set[int]) -> bool:
-        """Whether these are more than half of the nodes that count for a verdict."""
+        """Return whether these members are more than half of the nodes whose confirmation a verdict needs."""
         return 2 * sum(member < self.voters for member in members) > self.voters
 
     @property
@@ -265,7 +265,7 @@ class Membership:
         self.save_peers(dict(known, addresses=list(self.control.addresses)))
 
     def _is_another(self, member: int, status: NodeStatus) -> bool:
-        """Whether a status is that of another host than the one that has joined as this member."""
+        """Return whether a status comes from another host than the one known with this member index."""
         return status.joined is not None and member < len(self.names) and self.names[member] != status.joined.host
 
     def _receive(self, member: int, status: NodeStatus, age: float = 0.0) -> None:

@@ -78,9 +78,8 @@ class Relaunching:
             try:
                 return self._begin(node, self.preparing)
             except OSError:
-                if not order or self.work.is_asked(
-                    NEXT_ATTEMPT
-                ):  # it is to go on; or a disk that stalls still makes it
+                # Without an order the run goes on; a disk that only stalls may still make the attempt.
+                if not order or self.work.is_asked(NEXT_ATTEMPT):
                     raise
                 self.preparing = None
                 self.work.forget(NEXT_ATTEMPT)

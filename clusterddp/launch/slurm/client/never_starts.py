@@ -46,7 +46,7 @@ class SharedLimit:
 
 
 def is_hopeless(reason: str, partition: str = "") -> bool:
-    """Whether a job that waits for this reason never starts, whatever other jobs do.
+    """Return whether a queued job with this pending reason can never start, even when all other jobs have ended.
 
     ``partition``: its name, or a list: what one of several partitions refuses, another may take.
     """

@@ -41,7 +41,7 @@ def survey(login: LoginHost, asked: Mapping[str, str]) -> SlurmEvidence:
 
 
 def _partitions(login: LoginHost, names: str) -> tuple[Mapping[str, str], ...]:
-    """Return the partitions of these names, or the default one; those that do not exist are left out."""
+    """Return what Slurm reports of the partitions with these names that exist; without names, of the default one."""
     _, out, _ = login.command("scontrol", "show", "partition", "-o")
     rows, wanted = read_scontrol_lines(out), names.split(",")
     return tuple(row for row in rows if (row.get("PartitionName") in wanted if names else row.get("Default") == "YES"))
