@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import math
 import os
+import select
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_STOPPED
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 REPEAT = 1.0  # seconds in which another SIGTERM is the same one: GNU timeout sends it to its child and to its group
 _WAKE = signal.SIGURG  # the system ignores it by default: a program that is started or takes our place is safe from it
+_WAKE_AFTER = (0.02, 0.05, 0.5)  # seconds: mostly it has awoken by itself; a wake may come just before a wait begins
 _sigterm_at = -math.inf  # when SIGTERM last acted as Ctrl-C
 
 
@@ -53,28 +57,46 @@ def waking_main_thread() -> Iterator[None]:
     """While the block runs, let each signal end what the main thread waits for, whichever thread takes the signal.
 
     The system may give a signal to any thread of the process, such as one that starts or ends at that moment. Python
-    runs the handler in the main thread, but does not wake that thread, which may wait for a lock for ever.
+    runs the handler in the main thread, but does not wake that thread, which may wait for a lock for ever. Nor does it
+    where the signal comes just before the wait begins, as at a prompt that was just shown.
     """
     taken, told = os.pipe()
     os.set_blocking(told, False)
-    handler = signal.signal(_WAKE, lambda *_: None)
     before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     waker = threading.Thread(target=_wake_main_thread, args=(taken, threading.get_ident()), name="signals", daemon=True)
-    waker.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(told)
-        waker.join()
-        os.close(taken)
-        signal.signal(_WAKE, handler)
+    with _interrupting_only(_WAKE):
+        waker.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(told)
+            waker.join()
+            os.close(taken)
+
+
+@contextlib.contextmanager
+def _interrupting_only(number: signal.Signals) -> Iterator[None]:
+    """While the block runs, let this signal interrupt a system call and do nothing else.
+
+    A handler in Python will not do: `input` runs it after the one that raised KeyboardInterrupt, with that exception
+    set, and fails with SystemError. faulthandler's is in C; it writes a traceback, here to nowhere.
+    """
+    with Path(os.devnull).open("wb") as nowhere:
+        faulthandler.register(number, file=nowhere, all_threads=False)
+        signal.siginterrupt(number, True)
+        try:
+            yield
+        finally:
+            faulthandler.unregister(number)
 
 
 def _wake_main_thread(taken: int, main: int) -> None:
-    """Read the numbers of signals as they are taken; after each, send the main thread a signal that is for it alone."""
-    while numbers := os.read(taken, 64):
-        if {*numbers} != {_WAKE}:
+    """Read the numbers of signals as they are taken; after each, send the main thread signals that are for it alone."""
+    while os.read(taken, 64):
+        for pause in _WAKE_AFTER:
+            if select.select([taken], [], [], pause)[0]:
+                break
             signal.pthread_kill(main, _WAKE)
 
 

@@ -1,14 +1,21 @@
-"""Ctrl-C while the command is still being imported, and while its main thread waits for a lock."""
+"""Ctrl-C while the command is still being imported, while its main thread waits for a lock, and at a prompt."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED
+from tests.integration.cli import Live
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Ctrl-C comes as a module is about to be imported.
 PROGRAM = """
@@ -41,6 +48,20 @@ def asleep():
         return main.read().rsplit(") ", 1)[1].startswith("S")
 """
 
+# At each prompt comes Ctrl-C, before the wait for the line has begun or after it.
+PROMPTS = """
+import signal
+import readline
+from clusterddp.cli.interrupts import waking_main_thread
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with waking_main_thread():
+    for number in range(40):
+        try:
+            input(f"prompt {number}: ")
+        except KeyboardInterrupt:
+            print("given up")
+"""
+
 
 def pressed_at(module: str, *words: str, before: str = "", more: str = "") -> tuple[int, str]:
     """The exit code and the messages of a command."""
@@ -61,6 +82,16 @@ def test_it_ends_the_command_with_its_own_code_from_then_on() -> None:
 def test_it_ends_a_wait_of_the_main_thread_though_another_thread_takes_it() -> None:
     module = "clusterddp.cli.actions.hosts_action"
     assert pressed_at(module, "hosts", more=TAKEN_ELSEWHERE) == (EXIT_INTERRUPTED, "clusterddp: interrupted\n")
+
+
+def test_it_gives_up_the_line_at_each_prompt(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", PROMPTS]
+    with contextlib.closing(Live(argv, tmp_path, os.environ, terminal=True)) as terminal:
+        for number in range(40):
+            terminal.wait_for(f"prompt {number}: ")
+            terminal.key("\x03")
+        done = terminal.end()
+    assert (done.code, done.out.count("given up")) == (0, 40), done.out
 
 
 def test_it_stays_ignored_where_it_was() -> None:
