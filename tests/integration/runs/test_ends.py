@@ -213,7 +213,8 @@ def test_ctrl_c_while_a_restart_does_not_come_together_is_the_end_for_all_who_lo
         live.wait_for("[1 gpu02:0] started")
         wait_until("the first worker has ended", lambda: not _workers(lab, "gpu01"))
         lab.host("gpu02").write(go, "")
-        wait_until("the second worker has ended", lambda: not _workers(lab, "gpu02"))
+        seen = ["sh", "-c", f"cat ~/.clusterddp/runs/{live.run}/*/*/events.jsonl"]
+        wait_until("the second worker's end is seen", lambda: "worker_exited" in lab.host("gpu02").run(seen).stdout)
         live.interrupt()
         done = live.end()
     assert_nothing_left(lab.hosts, done.run)
