@@ -1,5 +1,6 @@
 """The operation ``orphans``: processes of runs whose supervisor is dead, so that only a user's stop ends them."""
 
+import os
 from typing import Any, Dict, List
 
 from ..helper.request import Request
@@ -9,8 +10,11 @@ from ..shared.run.run_state import RunState
 from ..shared.schema.record import to_fields
 from ..spool.layout import Spool, all_spools, node_state
 from ..system import procfs
+from ..system.procfs import ProcStat
 from . import terminate
 from .ownership import NodeProcesses
+
+WORKER_PROGRAM = b"PYTHON_EXEC="  # names a file of the spool, in the agent's and the supervisor's environment
 
 
 def orphans(request: Request) -> List[Dict[str, Any]]:
@@ -32,6 +36,8 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
         if any(spool.alive() or _is_starting(spool) for spool in node_spools):
             continue
         left = NodeProcesses(node_spools or [Spool.of(state, run, 1, "0-" + host)], None).find(table)
+        if not node_spools:  # the run's files are in another state folder, or removed
+            left = [] if any(map(_is_supervised, left)) else [stat for stat in left if not procfs.other_user(stat)]
         if left:
             described = tuple(map(terminate.describe, left))
             replies.append(to_fields(OrphanedRun(run=run, host=host, known=bool(node_spools), processes=described)))
@@ -42,6 +48,15 @@ def _may_have_left(spools: List[Spool]) -> bool:
     """Whether a node of these spools was lost, or ended with survivors."""
     records = [spool.exit_record() for spool in spools]
     return any(not record or record.state == RunState.LOST or record.survivors or record.unseen for record in records)
+
+
+def _is_supervised(process: ProcStat) -> bool:
+    """Whether a process is of a node whose supervisor is alive, by the spool that its environment names."""
+    (program,) = procfs.variables(process, WORKER_PROGRAM)
+    try:
+        return bool(program) and Spool(os.path.dirname(program)).alive()
+    except OSError:  # it names something else
+        return False
 
 
 def _is_starting(spool: Spool) -> bool:

@@ -65,14 +65,19 @@ def subtree(roots: Iterable[int], table: Dict[int, ProcStat], excluded: Containe
 
 def run_and_host(process: ProcStat) -> Optional[Tuple[str, str]]:
     """``CLUSTERDDP_RUN_ID`` and ``CLUSTERDDP_HOST`` in a process's environment; None if unset or unreadable."""
+    run, host = variables(process, RUN_VARIABLE, HOST_VARIABLE)
+    return (run, host) if run and host else None
+
+
+def variables(process: ProcStat, *prefixes: bytes) -> List[str]:
+    """The values of variables in a process's environment, each given as ``NAME=``; empty if unset or unreadable."""
     try:
         with open(process.folder + "/environ", "rb") as stream:
             entries = stream.read().split(b"\0")
     except OSError:
-        return None
-    run = next((entry[len(RUN_VARIABLE) :] for entry in entries if entry.startswith(RUN_VARIABLE)), b"")
-    host = next((entry[len(HOST_VARIABLE) :] for entry in entries if entry.startswith(HOST_VARIABLE)), b"")
-    return (os.fsdecode(run), os.fsdecode(host)) if run and host else None
+        entries = []
+    values = (next((entry[len(one) :] for entry in entries if entry.startswith(one)), b"") for one in prefixes)
+    return list(map(os.fsdecode, values))
 
 
 def writes_below(process: ProcStat, folders: Iterable[str]) -> bool:

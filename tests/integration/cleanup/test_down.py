@@ -72,6 +72,20 @@ def test_what_a_lost_run_has_left_is_named_by_up_and_ended_by_down(make_lab: Mak
     assert_nothing_left(lab.hosts, lost)
 
 
+def test_up_with_another_state_folder_calls_no_live_run_lost(make_lab: MakeLab, tmp_path: Path) -> None:
+    lab = make_lab(1)
+    (host,) = lab.hosts
+    inventory = lab.write_inventory(tmp_path / "inventory.yaml")
+    alice = user_of(inventory, tmp_path / "alice")
+    live = begun(alice)
+    elsewhere = {host.name: {"clusterddp_state": f"/home/{host.users[0].name}/elsewhere"}}
+    up = alice.up(lab.write_inventory(tmp_path / "inventory.yaml", more=elsewhere))
+    assert up.code == 0, up.err
+    assert live not in up.err
+    lab.write_inventory(tmp_path / "inventory.yaml")
+    assert alice.run("stop", live).code == 0
+
+
 def test_down_asks_first_and_off_a_terminal_it_refuses(make_lab: MakeLab, tmp_path: Path) -> None:
     lab = make_lab(1)
     alice = user_of(lab.write_inventory(tmp_path / "inventory.yaml"), tmp_path / "alice")

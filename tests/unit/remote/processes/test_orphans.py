@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.remote.processes import orphans
 from clusterddp.remote.shared.processes.process_records import OrphansRequest
+from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.system import procfs
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     import pytest
 
-    from clusterddp.remote.spool.layout import Spool
+RUN, HOST = "k3xa8w2mnp", f"host-{os.getpid()}"  # tests in other processes see all processes too
+
+
+@contextmanager
+def process_with(env: dict[str, str]) -> Iterator[int]:
+    """The pid of a process with this environment, which ends with the block."""
+    with subprocess.Popen(["/bin/cat"], env=env, stdin=subprocess.PIPE) as process:
+        yield process.pid
+        assert process.stdin
+        process.stdin.close()
+
+
+def found(state: Path) -> list[tuple[str, bool, list[int]]]:
+    """The runs that the operation reports for a state folder, whether each is known there, and their pids."""
+    request: Any = SimpleNamespace(state=str(state), read_args=lambda _: OrphansRequest(hosts=(HOST,)))
+    return [(one["run"], one["known"], [left["pid"] for left in one["processes"]]) for one in orphans.orphans(request)]
+
+
+def test_a_live_run_of_another_state_folder_has_a_supervisor(tmp_path: Path) -> None:
+    """The setting was changed while the run goes on, or another project has another one."""
+    spool = Spool.of(str(tmp_path / "other"), RUN, 1, f"0-{HOST}")
+    Path(spool.folder).mkdir(parents=True)
+    env = {"CLUSTERDDP_RUN_ID": RUN, "CLUSTERDDP_HOST": HOST}
+    with process_with({**env, "PYTHON_EXEC": spool.path("worker")}) as agent, process_with(env) as worker:
+        assert found(tmp_path) == [(RUN, False, sorted([agent, worker]))]
+        assert spool.take_lock()
+        try:
+            assert found(tmp_path) == []
+        finally:
+            spool.release_lock()
+    with process_with({**env, "PYTHON_EXEC": f"{__file__}/worker"}) as pid:  # in no folder
+        assert found(tmp_path) == [(RUN, False, [pid])]
+
+
+def test_another_users_run_is_not_told_to_who_sees_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with process_with({"CLUSTERDDP_RUN_ID": RUN, "CLUSTERDDP_HOST": HOST}) as pid:
+        assert found(tmp_path) == [(RUN, False, [pid])]
+        monkeypatch.setattr(procfs, "other_user", lambda _: "alice")
+        assert found(tmp_path) == []
 
 
 def test_a_mark_that_is_no_runs_id_leads_to_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
