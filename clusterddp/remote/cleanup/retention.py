@@ -14,15 +14,16 @@ from ..processes.ownership import NodeProcesses
 from ..shared.run.run_state import RunState
 from ..spool.layout import Spool, all_spools, is_starting
 from ..system import procfs
-from ..system.bootstrap import Refused, private_folder
+from ..system.bootstrap import Refused
 from ..system.disk_space import disk_usage
+from ..system.small_files import names_in
 from .helpers import remove_unused_helpers
 
 MAX_AGE_DAYS = 30  # spools that ended earlier are removed
 MAX_BYTES = 20 * 10**9  # for each host
 PRUNE_INTERVAL = 3600.0  # seconds between two prunes at the start of runs
 PRUNE_TIMEOUT = 2.0  # seconds that a run's start spends on it
-TRASH = "trash"  # in the state folder
+TRASH = "trash"  # in the state folder: how the names of spools begin whose removal was cut short
 
 
 class RemovalCounts:
@@ -67,7 +68,9 @@ def take_hourly_turn(stamp_file: str) -> bool:
 
 def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> RemovalCounts:
     """Remove spools that ended more than 30 days ago, then the oldest ones beyond 20 GB."""
-    shutil.rmtree(os.path.join(state, TRASH), ignore_errors=True)
+    for name in names_in(state):
+        if name.partition(".")[0] == TRASH:
+            shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
     live = live_runs(state)
     sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
@@ -106,21 +109,15 @@ def nothing_left(spool: Spool) -> bool:
 
 
 def remove_spool(state: str, spool: Spool) -> None:
-    """Remove one spool, by way of the trash, so that none is ever seen half removed; then empty folders above."""
-    trash = os.path.join(state, TRASH)
-    try:
-        trashed = os.path.join(private_folder(trash), os.urandom(8).hex())
-    except Refused:
-        if os.path.lexists(trash):
-            raise
-        trashed = trash  # no inode is free for a new folder: the spool itself becomes the trash
+    """Remove one spool, under a name of its own, so that none is ever seen half removed; then empty folders above."""
+    trashed = os.path.join(state, "%s.%s.tmp" % (TRASH, os.urandom(8).hex()))
     try:
         os.rename(spool.folder, trashed)
     except FileNotFoundError:  # another connection has just removed it
         return
     shutil.rmtree(trashed, ignore_errors=True)
     attempt = os.path.dirname(spool.folder)
-    remove_empty(attempt, os.path.dirname(attempt), trash)
+    remove_empty(attempt, os.path.dirname(attempt))
 
 
 def remove_empty(*folders: str) -> None:

@@ -103,9 +103,7 @@ def remove_leftovers(state: str) -> bool:
     for path in (*caches, os.path.join(state, "pruned"), os.path.join(state, "host-id")):
         with contextlib.suppress(FileNotFoundError):  # another node that shares the folder may have removed it
             os.unlink(path)
-    retention.remove_empty(
-        *(os.path.join(state, name) for name in ("runs", "rundirs", STAT_CACHES, "helper", "trash")), state
-    )
+    retention.remove_empty(*(os.path.join(state, name) for name in ("runs", "rundirs", STAT_CACHES, "helper")), state)
     return not os.path.isdir(state)
 
 

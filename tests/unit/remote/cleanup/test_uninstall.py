@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +20,6 @@ from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer
 from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.spool.layout import Spool, all_spools
-from clusterddp.remote.system.bootstrap import Refused
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import Holdings
 from tests.unit.plan_made import PLAN, made_spool
@@ -74,42 +76,59 @@ def age(folder: str | Path) -> None:
     os.utime(folder, (time.time() - 120,) * 2)
 
 
-def no_room_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no folder of this name be made, as on a file system without a free inode."""
-    mkdir = os.mkdir
+@pytest.fixture
+def no_inode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no folder be made, as on a file system without a free inode."""
 
-    def full(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
-        if path.rpartition("/")[2] == name:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        mkdir(path, mode, dir_fd=dir_fd)
+    def full(path: str, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     monkeypatch.setattr(os, "mkdir", full)
 
 
-def test_old_runs_are_removed_where_no_inode_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_runs_are_removed_where_no_inode_is_free(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     for run in ("first", "second"):
         ended(tmp_path, run, at=LONG_AGO)
-    no_room_for(retention.TRASH, monkeypatch)
+    request.getfixturevalue("no_inode")
     removed = retention.prune(str(tmp_path), ["gpu00"])
     assert (removed.spools, [*(tmp_path / "runs").iterdir()]) == (2, [])
-    assert not (tmp_path / retention.TRASH).exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
-def test_runs_are_purged_where_no_inode_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_purged_where_no_inode_is_free(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     spool = tmp_path / "runs" / "abcdefghij" / "1" / "0-gpu00"
     (spool / "logs").mkdir(parents=True)
     age(spool)
-    no_room_for(retention.TRASH, monkeypatch)
+    request.getfixturevalue("no_inode")
     assert purge(tmp_path, "gpu00").spools == 1
     assert not spool.exists()
 
 
-def test_a_trash_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_hosts_that_share_a_state_folder_each_remove_all_of_theirs(tmp_path: Path) -> None:
+    hosts = [f"gpu{number:02}" for number in range(4)]
+    for run in range(20):
+        for host in hosts:
+            ended(tmp_path, f"run{run}", host=host, at=LONG_AGO)
+    begin = threading.Barrier(len(hosts))
+
+    def remove(host: str) -> int:
+        begin.wait(30)
+        return retention.prune(str(tmp_path), [host]).spools
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        assert [*pool.map(remove, hosts)] == [20] * len(hosts)
+    assert [*all_spools(str(tmp_path))] == []
+
+
+def test_what_an_interrupted_removal_has_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trash" / "0a").mkdir(parents=True)  # as an earlier version named it
     ended(tmp_path, "old", at=LONG_AGO)
-    (tmp_path / retention.TRASH).write_text("")
-    with pytest.raises(Refused, match=retention.TRASH):
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
         retention.prune(str(tmp_path), ["gpu00"])
-    assert (tmp_path / "runs" / "old").exists()
+    assert sorted(path.name.partition(".")[0] for path in tmp_path.iterdir()) == ["runs", "trash", "trash"]
+    retention.prune(str(tmp_path), ["gpu00"])
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_a_run_that_is_being_started_is_not_purged(tmp_path: Path) -> None:
