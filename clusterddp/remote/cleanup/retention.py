@@ -8,7 +8,7 @@ the hosts that this connection represents are removed; other hosts may share the
 import os
 import shutil
 import time
-from typing import Container, Set
+from typing import Container, Dict, List, Set
 
 from ..processes.ownership import NodeProcesses
 from ..shared.run.run_state import RunState
@@ -72,6 +72,9 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
         if name.partition(".")[0] == TRASH:
             shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
+    of_run: Dict[str, List[Spool]] = {}
+    for spool in spools:
+        of_run.setdefault(spool.run, []).append(spool)
     live = live_runs(state)
     sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
     total, removed = sum(sizes.values()), RemovalCounts()
@@ -79,8 +82,9 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
         is_old = time.time() - ended > MAX_AGE_DAYS * 86400
         if not (is_old or total - removed.bytes > MAX_BYTES) or time.monotonic() > deadline:
             break
-        if spool.run not in live and nothing_left(spool):
+        if spool.run not in live and all(map(nothing_left, of_run[spool.run])):
             removed.remove(state, spool, run_dir=False)
+            of_run[spool.run].remove(spool)
     return removed
 
 

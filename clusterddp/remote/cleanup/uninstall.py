@@ -67,14 +67,12 @@ def forget(request: Request) -> Dict[str, Any]:
 
 def remove_ended_runs(state: str, spools: List[Spool], removed: retention.RemovalCounts) -> List[str]:
     """Remove ended runs with their run dirs, counted in ``removed``; returns those that still have processes."""
-    live, kept = retention.live_runs(state), []
-    for spool in spools:
-        if spool.run in live:
-            continue
-        if retention.nothing_left(spool):
+    live = retention.live_runs(state)
+    over = [spool for spool in spools if spool.run not in live]
+    kept = list(dict.fromkeys(spool.run for spool in over if not retention.nothing_left(spool)))
+    for spool in over:
+        if spool.run not in kept:  # a process of one attempt may use what another has written
             removed.remove(state, spool, run_dir=True)
-        elif spool.run not in kept:
-            kept.append(spool.run)
     return kept
 
 

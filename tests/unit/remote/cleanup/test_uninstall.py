@@ -19,7 +19,7 @@ from clusterddp.remote.cleanup.uninstall import clean
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.shared.cleanup.cleanup_records import CleanAnswer
 from clusterddp.remote.shared.schema.record import read_record
-from clusterddp.remote.spool.layout import Spool, all_spools
+from clusterddp.remote.spool.layout import EXIT, Spool, all_spools
 from clusterddp.runs.cleanup import Cleaned
 from clusterddp.runs.holdings import Holdings
 from tests.unit.plan_made import PLAN, made_spool
@@ -129,6 +129,26 @@ def test_what_an_interrupted_removal_has_left_is_removed(tmp_path: Path, monkeyp
     assert sorted(path.name.partition(".")[0] for path in tmp_path.iterdir()) == ["runs", "trash", "trash"]
     retention.prune(str(tmp_path), ["gpu00"])
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize("how", ["by age", "purged"])
+def test_a_process_of_one_attempt_keeps_all_files_of_its_run(tmp_path: Path, how: str) -> None:
+    """The later attempt has left a process that another user's rights protect."""
+    record = PLAN.record._replace(project="p1")
+    for attempt, left in ((1, []), (2, [os.getpid()])):
+        plan = PLAN._replace(attempt=attempt, record=record)
+        spool = Spool.of(str(tmp_path), plan.run, attempt, plan.node)
+        assert made_spool(spool, plan)
+        at = LONG_AGO if how == "by age" else time.time_ns()
+        exit_record = {"state": "failed", "exit_code": 1, "reason": "", "ended": at, "unseen": left}
+        (tmp_path / spool.path(EXIT)).write_text(json.dumps(exit_record))
+    result = tmp_path / "rundirs" / f"{spool.run}-{spool.host}" / "result"
+    result.parent.mkdir(parents=True)
+    result.write_text("")
+    answer = purge(tmp_path, spool.host, "p1" if how == "purged" else "other")
+    assert (answer.spools, answer.kept) == (0, (spool.run,) if how == "purged" else ())
+    assert [kept.attempt for kept in all_spools(str(tmp_path))] == [1, 2]
+    assert result.exists()
 
 
 def test_a_run_that_is_being_started_is_not_purged(tmp_path: Path) -> None:
