@@ -69,6 +69,7 @@ def _rows_of_host(host: Cleaned, finish: str) -> list[DownRow]:
     elif host.environments:
         done = host.environments.get()
         rows.append(DownRow(host.host, REMOVED, done.bytes, counted(done.removed, "environment")))
+    rows += [DownRow(host.host, FAILED, None, f"{path}: {why}; {finish}") for path, why in host.left]
     why = "it has processes here; `clusterddp stop {}` ends them"
     return rows + [DownRow(host.host, STAYS, None, f"run {run}: {why.format(run)}") for run in host.kept]
 

@@ -12,6 +12,7 @@ from clusterddp.remote.shared.processes.process_records import OrphanedRun, Orph
 if TYPE_CHECKING:
     from clusterddp.hosts.client import Host
     from clusterddp.hosts.fanout import HostGroup, Outcome
+    from clusterddp.remote.shared.cleanup.cleanup_records import PathLeft
     from clusterddp.remote.shared.environment.environment_records import RemoveAnswer
     from clusterddp.runs.named_workdirs import WorkdirsRemoved
 
@@ -36,6 +37,7 @@ class Cleaned:
     environments: Outcome[RemoveAnswer] | None = None  # the result for environments, if any were to be removed
     warm: bool = False  # whether a preload server was ended
     runs_left: int = 0  # how many of the host's runs stay on record, without those in ``kept``
+    left: tuple[PathLeft, ...] = ()  # run dirs that could not be removed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -109,7 +109,7 @@ def _remove_everything(cluster: Cluster, retry_command: str, *, yes: bool, all_h
 def _has_failed(host: Cleaned) -> bool:
     """Whether anything that was to be removed from the host is still there."""
     workdirs = host.named_workdirs and (host.named_workdirs.error or host.named_workdirs.kept)
-    return bool(host.error or workdirs or (host.environments and host.environments.error))
+    return bool(host.error or host.left or workdirs or (host.environments and host.environments.error))
 
 
 def _announce_runs(cluster: Cluster, *, purge: bool) -> list[RunView]:

@@ -8,9 +8,10 @@ the hosts that this connection represents are removed; other hosts may share the
 import os
 import shutil
 import time
-from typing import Container, Dict, List, Set
+from typing import Container, Dict, List, Set, Tuple
 
 from ..processes.ownership import NodeProcesses
+from ..shared.cleanup.cleanup_records import PathLeft
 from ..shared.run.run_state import RunState
 from ..spool.layout import Spool, all_spools, is_starting
 from ..system import procfs
@@ -31,17 +32,34 @@ class RemovalCounts:
 
     def __init__(self) -> None:
         self.spools = self.run_dirs = self.bytes = 0
+        self._left: Dict[str, str] = {}  # run dirs that stay → why
+
+    @property
+    def left(self) -> Tuple[PathLeft, ...]:
+        """The run dirs that could not be removed."""
+        return tuple(PathLeft(path, why) for path, why in self._left.items())
 
     def remove(self, state: str, spool: Spool, *, run_dir: bool) -> None:
-        """Remove a spool, and with ``run_dir`` also what its workers wrote there."""
+        """Remove a spool, and with ``run_dir`` before it what its workers wrote there; it stays where that does."""
+        path = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
+        if run_dir and os.path.isdir(path) and not self._remove_run_dir(path):
+            return
         self.bytes += disk_usage(spool.folder)
         self.spools += 1
         remove_spool(state, spool)
-        path = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
-        if run_dir and os.path.isdir(path):
-            self.bytes += disk_usage(path)
-            self.run_dirs += 1
+
+    def _remove_run_dir(self, path: str) -> bool:
+        """Remove a run dir, or what can be removed of it; whether nothing of it is left."""
+        size = disk_usage(path)
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
             shutil.rmtree(path, ignore_errors=True)
+            if os.path.isdir(path):
+                self._left[path] = error.strerror or str(error)
+        self.bytes += size - disk_usage(path)
+        self.run_dirs += path not in self._left
+        return path not in self._left
 
 
 def prune_at_start(state: str, hosts: Container[str]) -> None:

@@ -44,6 +44,7 @@ def clean(request: Request) -> Dict[str, Any]:
             nothing_left=is_last and remove_leftovers(state),
             warm=warm,
             runs_left=len({spool.run for spool in all_spools(state) if spool.host in asked.hosts}.difference(kept)),
+            left=removed.left,
         )
     )
 

@@ -56,6 +56,7 @@ def slurm_clean(request: Request) -> Dict[str, Any]:
             workdirs=tuple(workdirs),
             nothing_left=is_last and uninstall.remove_leftovers(state),
             runs_left=runs_left,
+            left=removed.left,
         )
     )
 
@@ -122,6 +123,8 @@ def remove_run(folder: JobFolder, removed: retention.RemovalCounts, *, run_dirs:
     """Remove a run's folder, spools and job output, and with ``run_dirs`` also its workers' run directories."""
     for spool in list(all_spools(folder.state, folder.run)):
         removed.remove(folder.state, spool, run_dir=run_dirs)
+    if any(all_spools(folder.state, folder.run)):  # with what could not be removed
+        return
     job = folder.submitted()
     if job:
         _unlink(os.path.join(folder.state, NAME, "%s.out" % job))

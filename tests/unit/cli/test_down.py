@@ -30,6 +30,16 @@ SAID: list[tuple[Mapping[str, Any], list[tuple[str, int | None, str]]]] = [
     ),
     ({"kept": ("r1",)}, [("stays", None, "run r1: it has processes here; `clusterddp stop r1` ends them")]),
     (
+        {"left": (("/state/rundirs/r1-gpu00", "Permission denied"),)},
+        [
+            (
+                "failed",
+                None,
+                "/state/rundirs/r1-gpu00: Permission denied; `clusterddp down --purge` again finishes the work",
+            )
+        ],
+    ),
+    (
         {"error": "gpu00: no route to host"},
         [("failed", None, "no route to host; `clusterddp down --purge` again finishes the work")],
     ),

@@ -19,6 +19,14 @@ class CleanRequest(NamedTuple):
 
 
 @record
+class PathLeft(NamedTuple):
+    """A path that stays."""
+
+    path: str = field(Fields.text)
+    why: str = field(Fields.text)
+
+
+@record
 class UnusedWorkdir(NamedTuple):
     """A synced workdir that no run on record uses."""
 
@@ -40,6 +48,7 @@ class CleanAnswer(NamedTuple):
     warm: bool = field(Fields.flag, default=False)  # whether a warm server was ended
     # how many of the host's runs (a login host's: of all nodes) stay on record, without those in ``kept``
     runs_left: int = field(Fields.number, default=0)
+    left: Tuple[PathLeft, ...] = field(many(PathLeft), default=())  # run dirs that could not be removed
 
 
 @record
@@ -119,14 +128,6 @@ class EverythingRequest(NamedTuple):
 
     workdir: str = field(Fields.text)  # the project's; empty for none
     shown: Tuple[ShownWorkdir, ...] = field(many(ShownWorkdir))
-
-
-@record
-class PathLeft(NamedTuple):
-    """A path that stays."""
-
-    path: str = field(Fields.text)
-    why: str = field(Fields.text)
 
 
 @record

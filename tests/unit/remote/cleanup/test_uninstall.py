@@ -151,6 +151,34 @@ def test_a_process_of_one_attempt_keeps_all_files_of_its_run(tmp_path: Path, how
     assert result.exists()
 
 
+def test_a_run_dir_that_cannot_be_removed_is_told_and_its_run_stays_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container has written files of root's there."""
+    for attempt in (1, 2):
+        plan = PLAN._replace(attempt=attempt, record=PLAN.record._replace(project="p1"))
+        spool = Spool.of(str(tmp_path), plan.run, attempt, plan.node)
+        assert made_spool(spool, plan)
+        age(spool.folder)
+    roots = tmp_path / "rundirs" / f"{spool.run}-{spool.host}" / "roots"
+    roots.mkdir(parents=True)
+    rmtree = shutil.rmtree
+
+    def refused(path: str, *, ignore_errors: bool = False) -> None:
+        if path != str(roots.parent):
+            rmtree(path, ignore_errors=ignore_errors)
+        elif not ignore_errors:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(roots))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", refused)
+        answer = purge(tmp_path, spool.host)
+    assert (answer.spools, answer.run_dirs, answer.runs_left) == (0, 0, 1)
+    assert answer.left == ((str(roots.parent), "Permission denied"),)
+    answer = purge(tmp_path, spool.host)
+    assert (answer.spools, answer.run_dirs, answer.runs_left, answer.left) == (2, 1, 0, ())
+
+
 def test_a_run_that_is_being_started_is_not_purged(tmp_path: Path) -> None:
     """A start has made its spool, and forks the supervisor next."""
     plan = PLAN._replace(record=PLAN.record._replace(project="p1"))
