@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import time
 from typing import Any, Dict, List, NamedTuple, Set
 
@@ -80,11 +81,15 @@ def _remove_wheels(store: EnvironmentStore) -> int:
     folder, size = os.path.join(store.folder, "wheels"), 0
     for name in names_in(folder):
         path = os.path.join(folder, name)
-        if os.path.isdir(path):  # of a transfer that is under way or was interrupted: the next one removes it
+        try:
+            info = os.stat(path)
+        except FileNotFoundError:  # another host that shares the folder was faster
             continue
-        age = time.time() - os.stat(path).st_mtime
+        if stat.S_ISDIR(info.st_mode):  # of a transfer that is under way or was interrupted: the next one removes it
+            continue
+        age = time.time() - info.st_mtime
         if name not in used and age > (ABANDONED_TIMEOUT if name.endswith(".part") else FRESH_TIMEOUT):
-            size += os.stat(path).st_size
+            size += info.st_size
             _unlink(path)
     return size
 
@@ -95,7 +100,10 @@ def _use_of(state: str, folder: str) -> Use:
     for spool in all_spools(state):
         plan = spool.readable_plan()
         if plan and plan.python.startswith(folder + "/"):
-            last = max(last, os.stat(spool.folder).st_mtime_ns)
+            try:
+                last = max(last, os.stat(spool.folder).st_mtime_ns)
+            except FileNotFoundError:  # another connection has just removed it
+                continue
             if spool.alive():
                 live.append(spool.run)
     return Use(last, sorted(set(live)))

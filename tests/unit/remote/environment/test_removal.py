@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clusterddp.remote.environment import install_operations
+from clusterddp.remote.environment import install_operations, removal
 from clusterddp.remote.environment.folders import EnvironmentStore
 from clusterddp.remote.environment.removal import FRESH_TIMEOUT, environments, remove_environments
 from clusterddp.remote.helper.request import Request
@@ -91,6 +91,26 @@ def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
     assert install_operations.environment_lacks(asked(tmp_path, wheels={wanted: 6}, room=1)) == []
     remove_environments(asked(tmp_path, idents=[]))
     assert (os.path.exists(store.wheel(wanted)), os.path.exists(store.wheel(old))) == (True, False)  # noqa: PTH110
+
+
+def test_hosts_that_share_a_state_folder_remove_its_wheels_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EnvironmentStore(str(tmp_path))
+    store.make()
+    for digest in ("b" * 64, "c" * 64):
+        Path(store.wheel(digest)).write_bytes(b"x")
+        os.utime(store.wheel(digest), (time.time() - 2 * FRESH_TIMEOUT,) * 2)
+
+    def listed_before_another_host_removes(folder: str) -> list[str]:
+        names = os.listdir(folder)  # noqa: PTH208 - as what it stands for
+        if folder.endswith("wheels"):
+            os.unlink(store.wheel("b" * 64))  # noqa: PTH108 - the same
+        return names
+
+    monkeypatch.setattr(removal, "names_in", listed_before_another_host_removes)
+    assert remove_environments(asked(tmp_path, idents=[])) == {"removed": 0, "bytes": 1}
+    assert [*Path(store.folder, "wheels").iterdir()] == []
 
 
 def test_a_wheel_that_went_bad_on_the_hosts_disk_is_removed_and_sent_again(tmp_path: Path) -> None:
