@@ -43,33 +43,34 @@ def list_environments(
 ) -> list[EnvironmentFound]:
     """The environments on all hosts that answer, each with the reason if it is kept.
 
-    Environments are kept while a run is live in them or they are built, while another project has used them within 30
-    days, and if this project used them last on that host (unless ``last_too``). ``now`` is in ns.
+    Environments are kept while a run is live in them or they are built, while another project has made or used them
+    within 30 days, and if this project used them last on that host (unless ``last_too``). ``now`` is in ns.
     """
 
-    def list_on(host: Host) -> list[tuple[str, EnvironmentFound]]:
+    def list_on(host: Host) -> tuple[EnvironmentReport, ...]:
         answer = host.call("environments", {}, timeout=TIMEOUT)
         with reading_answer(host.name):
-            reports = read_records(EnvironmentReport, answer, "environments")
-        return [_from_report(host.name, report) for report in reports]
+            return read_records(EnvironmentReport, answer, "environments")
 
     environments: list[EnvironmentFound] = []
     for outcome in hosts.each(list_on):
         if outcome.error:
             notify(str(outcome.error))
-        of_project = [item for owner, item in outcome.value or () if owner == project and item.lock]
-        last = max(of_project, key=lambda item: item.used, default=None)
-        for owner, environment in outcome.value or ():
+        reports = outcome.value or ()
+        of_project = [report for report in reports if report.lock and project in report.used]
+        last = max(of_project, key=lambda report: report.used[project or ""], default=None)
+        for report in reports:
+            by_others = [when for owner, when in report.used.items() if owner not in {project, ""}]
             stays = ""
-            if environment.building:
+            if report.building:
                 stays = "it is being built"
-            elif environment.live:
-                stays = f"run {', '.join(environment.live)} is live in it"
-            elif environment is last and not last_too:
+            elif report.live:
+                stays = f"run {', '.join(report.live)} is live in it"
+            elif report is last and not last_too:
                 stays = "this project used it last; --purge --environments removes it too"
-            elif owner not in {project, ""} and now - environment.used < UNUSED_TIME:
+            elif report.lock and now - max(by_others, default=0) < UNUSED_TIME:
                 stays = "another project's"
-            environments.append(replace(environment, stays=stays))
+            environments.append(replace(_from_report(outcome.name, report), stays=stays))
     return environments
 
 
@@ -84,15 +85,13 @@ def remove(hosts: HostGroup, to_remove: Sequence[EnvironmentFound]) -> dict[str,
     return {outcome.name: outcome for outcome in with_some.each(remove_from)}
 
 
-def _from_report(host: str, report: EnvironmentReport) -> tuple[str, EnvironmentFound]:
-    """The project that an environment is of, and the environment."""
-    environment = EnvironmentFound(
+def _from_report(host: str, report: EnvironmentReport) -> EnvironmentFound:
+    return EnvironmentFound(
         host=host,
         ident=report.ident,
         lock=report.lock,
         bytes=report.bytes,
-        used=report.used,
+        used=max(report.used.values(), default=0),
         live=report.live,
         building=report.building,
     )
-    return report.project, environment

@@ -175,7 +175,7 @@ TRACES = [trace(*(entry(number) for number in range(1, 4)), entry(1, 0, "barrier
 TRACED = trace_decoder.read_groups(TRACES[0].replace(b"all_reduce", b"broadcast"))
 ANSWERS = (
     CommandAnswer(status=0, out="17\n", err=""),
-    EnvironmentReport(ident="ab", lock="uv.lock", project="p", bytes=1, used=2, live=("r1",), building=False),
+    EnvironmentReport(ident="ab", lock="uv.lock", bytes=1, used={"p": 2}, live=("r1",), building=False),
     HoldingsAnswer((SizedFolder("/s", 1),), 1, (ActiveRun("r1", "", ""),), (WorkdirHeld("/w", "x", 1, 2, 3),), ()),
     CleanAnswer(1, 2, 3, 4, kept=("r1",), workdirs=(UnusedWorkdir("/w", 3),), nothing_left=False),
     OrphanedRun(run="r1", host="gpu00", known=True, processes=(LeftProcess(7, 1, "python"),)),

@@ -20,9 +20,9 @@ ABANDONED_TIMEOUT = 7 * 86400.0  # seconds after which nobody will finish a part
 
 
 class Use(NamedTuple):
-    """The use of an environment: when a run last began with it (ns; 0: no run is on record), and live runs with it."""
+    """The use of an environment: when runs last began with it (ns) by project id, and live runs with it."""
 
-    last: int
+    last: Dict[str, int]
     live: List[str]
 
 
@@ -33,14 +33,15 @@ def environments(request: Request) -> List[Dict[str, Any]]:
     for ident in store.all():
         built = store.ready(ident)
         use = _use_of(request.state, store.folder_of(ident))
+        if built:
+            use.last[built.project] = max(use.last.get(built.project, 0), built.built)
         size = sum(map(disk_usage, store.folders_of(ident)))
         with store.locked(ident, wait=False) as free:
             report = EnvironmentReport(
                 ident=ident,
                 lock=built.lock if built else "",
-                project=built.project if built else "",
                 bytes=size,
-                used=max(use.last, built.built if built else 0),
+                used=use.last,
                 live=tuple(use.live),
                 building=not free,
             )
@@ -96,12 +97,14 @@ def _remove_wheels(store: EnvironmentStore) -> int:
 
 def _use_of(state: str, folder: str) -> Use:
     """How runs on record use the environment in ``folder``."""
-    last, live = 0, []
+    last: Dict[str, int] = {}
+    live = []
     for spool in all_spools(state):
         plan = spool.readable_plan()
         if plan and plan.python.startswith(folder + "/"):
+            project = plan.record.project or ""
             try:
-                last = max(last, os.stat(spool.folder).st_mtime_ns)
+                last[project] = max(last.get(project, 0), os.stat(spool.folder).st_mtime_ns)
             except FileNotFoundError:  # another connection has just removed it
                 continue
             if spool.alive():

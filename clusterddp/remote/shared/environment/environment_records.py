@@ -95,9 +95,9 @@ class EnvironmentReport(NamedTuple):
 
     ident: str = field(checked(str.isalnum, "a digest"))
     lock: str = field(Fields.text)  # its name for people; empty: it is incomplete, and may be being built right now
-    project: str = field(Fields.text)  # the project's id
     bytes: int = field(Fields.number)
-    used: int = field(Fields.number)  # when it was made, or a run last began in it: ns since the epoch; 0: unknown
+    # when each project, by its id, made it or last began a run in it: ns since the epoch
+    used: Mapping[str, int] = field(by_key(Fields.number))
     live: Tuple[str, ...] = field(Fields.texts)  # runs that are live in it
     building: bool = field(Fields.flag)
 
