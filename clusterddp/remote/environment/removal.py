@@ -56,13 +56,15 @@ def remove_environments(request: Request) -> Dict[str, Any]:
     """
     store = EnvironmentStore(request.state)
     count = size = 0
+    released: Dict[str, int] = {}  # wheel → when an environment that is removed was built of it
     for ident in request.read_args(RemoveRequest).idents:
         folder = store.folder_of(ident)
         if not store.folders_of(ident):
             continue
         with store.locked(ident, wait=False) as free:
             if free and not _use_of(request.state, folder).live:
-                folders = store.folders_of(ident)
+                built, folders = store.ready(ident), store.folders_of(ident)
+                released.update(dict.fromkeys(built.wheels, built.built) if built else {})
                 size += sum(map(disk_usage, folders))
                 # First of all: an interrupted removal then leaves nothing that looks complete.
                 _unlink(os.path.join(folder, "ready"))
@@ -70,11 +72,14 @@ def remove_environments(request: Request) -> Dict[str, Any]:
                     shutil.rmtree(path, ignore_errors=True)
                 _unlink(folder + ".lock")
                 count += 1
-    return to_fields(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store)))
+    return to_fields(RemoveAnswer(removed=count, bytes=size + _remove_wheels(store, released)))
 
 
-def _remove_wheels(store: EnvironmentStore) -> int:
-    """Remove the wheels that no environment here was built from; returns their bytes."""
+def _remove_wheels(store: EnvironmentStore, released: Dict[str, int]) -> int:
+    """Remove the wheels that no environment here was built from; returns their bytes.
+
+    One that may be about to be installed stays: fresh, and not only for a build that is over (``released``, in ns).
+    """
     used: Set[str] = set()
     for ident in store.all():
         built = store.ready(ident)
@@ -89,7 +94,8 @@ def _remove_wheels(store: EnvironmentStore) -> int:
         if stat.S_ISDIR(info.st_mode):  # of a transfer that is under way or was interrupted: the next one removes it
             continue
         age = time.time() - info.st_mtime
-        if name not in used and age > (ABANDONED_TIMEOUT if name.endswith(".part") else FRESH_TIMEOUT):
+        is_old = age > (ABANDONED_TIMEOUT if name.endswith(".part") else FRESH_TIMEOUT)
+        if name not in used and (is_old or info.st_mtime_ns <= released.get(name, 0)):
             size += info.st_size
             _unlink(path)
     return size

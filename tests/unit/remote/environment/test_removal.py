@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clusterddp.remote.environment import install_operations, removal
-from clusterddp.remote.environment.folders import EnvironmentStore
+from clusterddp.remote.environment.folders import BuiltEnvironment, EnvironmentStore
 from clusterddp.remote.environment.removal import FRESH_TIMEOUT, environments, remove_environments
 from clusterddp.remote.helper.request import Request
 from clusterddp.remote.system.bootstrap import Refused
@@ -91,6 +91,20 @@ def test_the_wheels_of_a_build_to_come_stay(tmp_path: Path) -> None:
     assert install_operations.environment_lacks(asked(tmp_path, wheels={wanted: 6}, room=1)) == []
     remove_environments(asked(tmp_path, idents=[]))
     assert (os.path.exists(store.wheel(wanted)), os.path.exists(store.wheel(old))) == (True, False)  # noqa: PTH110
+
+
+def test_the_wheels_of_an_environment_go_with_it_unless_another_is_to_be_built_of_them(tmp_path: Path) -> None:
+    store = EnvironmentStore(str(tmp_path))
+    (half_built(store) / "bin" / "python").touch(mode=0o700)
+    own, shared = "b" * 64, "c" * 64
+    for digest in (own, shared):
+        Path(store.wheel(digest)).write_bytes(b"x")
+    made = BuiltEnvironment(digest="d", lock="uv.lock", built=time.time_ns(), wheels=(own, shared))
+    store.complete(IDENT, made)
+    assert install_operations.environment_lacks(asked(tmp_path, wheels={shared: 1}, room=1)) == []
+    os.utime(store.wheel(shared), ns=(made.built + 1,) * 2)  # the same, by a clock that is fine enough
+    assert remove_environments(asked(tmp_path, idents=[IDENT]))["removed"] == 1
+    assert [path.name for path in Path(store.folder, "wheels").iterdir()] == [shared]
 
 
 def test_hosts_that_share_a_state_folder_remove_its_wheels_together(
