@@ -21,6 +21,7 @@ class Query(NamedTuple):
 
     gpus: Optional[Child]
     apps: Optional[Child]
+    error: Optional[str] = None  # why there are none, though the PCI bus has NVIDIA's GPUs
 
 
 class ListedGpu(NamedTuple):
@@ -50,15 +51,18 @@ def start_query(env: Dict[str, str]) -> Query:
     if program is None:
         return Query(None, None)
     csv_format = "--format=csv,noheader,nounits"
-    gpus = Child([program, "--query-gpu=" + ",".join(_FIELDS), csv_format], env=env, timeout=TIMEOUT)
-    apps = Child([program, "--query-compute-apps=" + ",".join(_APP_FIELDS), csv_format], env=env, timeout=TIMEOUT)
+    try:
+        gpus = Child([program, "--query-gpu=" + ",".join(_FIELDS), csv_format], env=env, timeout=TIMEOUT)
+        apps = Child([program, "--query-compute-apps=" + ",".join(_APP_FIELDS), csv_format], env=env, timeout=TIMEOUT)
+    except OSError as error:  # an image of a container that once had GPUs keeps an empty file of this name
+        return Query(None, None, "%s does not start: %s" % (program, error.strerror) if pci_gpus()["nvidia"] else None)
     return Query(gpus, apps)
 
 
 def read_query(query: Query) -> GpuListing:
     """Wait for the answer; without nvidia-smi there is no GPU."""
     if query.gpus is None or query.apps is None:
-        return GpuListing([])
+        return GpuListing([], query.error)
     answers = query.gpus.answer(), query.apps.answer()
     for answer in answers:
         if answer.status != 0:

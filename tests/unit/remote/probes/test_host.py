@@ -187,6 +187,17 @@ def test_a_hanging_nvidia_smi_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
     assert "did not answer" in (found.error or "")
 
 
+@pytest.mark.parametrize(("devices", "error"), [(0, None), (2, "{} does not start: Exec format error")])
+def test_an_nvidia_smi_that_does_not_start_is_an_error_only_where_there_are_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int, error: str | None
+) -> None:
+    program = write(tmp_path / "nvidia-smi", "")
+    program.chmod(0o755)
+    monkeypatch.setattr(nvidia_smi, "pci_gpus", lambda: {"nvidia": devices, "amd": 0})
+    found = nvidia_smi.read_query(nvidia_smi.start_query({"PATH": str(tmp_path)}))
+    assert found == ([], error and error.format(program))
+
+
 def test_gpus_on_the_bus_are_counted_and_what_is_none_is_not(tmp_path: Path) -> None:
     devices = {
         "nvidia data-centre": ("0x10de", "0x030200"),
