@@ -19,6 +19,7 @@ from .packages import installed
 from .torch import torch_facts, torch_folder
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_NO_DEVICES = ("", "-1", "NoDevFiles")  # values of these that hide all GPUs; the last is Slurm's
 
 
 def facts(request: Request) -> Dict[str, Any]:
@@ -53,7 +54,9 @@ def gather_facts(asked: FactsRequest, state: str) -> Dict[str, Any]:
         "settings": settings(env, home_folder()),
         "folder_variables": folder_variables(env),
     }
-    found.update(_python_facts(asked, state, env, _cache_dependencies(asked, env, gpus, visible, str(pci))))
+    depends = _cache_dependencies(asked, env, gpus, visible, str(pci))
+    has_gpus = visible not in _NO_DEVICES and bool(gpus or any(pci.values()))
+    found.update(_python_facts(asked, state, env, depends, has_gpus=has_gpus))
     return dict(found, time_ns=time.time_ns())
 
 
@@ -91,14 +94,16 @@ def _cache_dependencies(
     return [environment_digest(others), *asked.job.setup, *given, *models, chosen, bus]
 
 
-def _python_facts(asked: FactsRequest, state: str, env: Dict[str, str], depends: List[str]) -> Dict[str, Any]:
+def _python_facts(
+    asked: FactsRequest, state: str, env: Dict[str, str], depends: List[str], *, has_gpus: bool
+) -> Dict[str, Any]:
     """The facts that need the training interpreter; a host without one still reports all others."""
     try:
         interpreter = find_interpreter(asked.job.python, env, asked.job.workdir)
     except Refused as error:
         nothing = dict.fromkeys(("python", "python_version", "torch", "torch_folder", "packages"))
         return {**nothing, "python_error": error.message}
-    torch = torch_facts(interpreter, env, state=state, depends=depends, fresh=asked.fresh)
+    torch = torch_facts(interpreter, env, state=state, depends=depends, gpus=has_gpus, fresh=asked.fresh)
     return {
         "python": interpreter.python,
         "python_version": interpreter.version,

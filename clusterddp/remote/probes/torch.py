@@ -23,23 +23,36 @@ CACHE_FORMAT = 2
 
 
 def torch_facts(
-    interpreter: Interpreter, env: Dict[str, str], *, state: str, depends: Sequence[str], fresh: bool = False
+    interpreter: Interpreter,
+    env: Dict[str, str],
+    *,
+    state: str,
+    depends: Sequence[str],
+    gpus: bool = False,
+    fresh: bool = False,
 ) -> Dict[str, Any]:
     """What torch reports, from the cache in the state folder unless something it depends on has changed, or ``fresh``.
 
-    ``depends`` are texts that the answer depends on besides the interpreter and torch's installation. Returns
+    ``depends`` are texts that the answer depends on besides the interpreter and torch's installation; ``gpus``: whether
+    the host has GPUs for it, so that a torch that is built for GPUs and sees none has failed. Returns
     ``{version, cuda, hip, nccl, nccl_loaded, nccl_library, gloo, nccl_available, device_count, device_names,
     device_error, import_error}``; with ``import_error`` set the rest has no meaning.
     """
     folder = os.path.join(state, "facts")
     path = os.path.join(folder, cache_key(interpreter, depends) + ".json")
     cached = None if fresh else _load_cache(path)
-    if cached is not None:
+    if cached is not None and not _is_failure(cached, gpus=gpus):
         return cached
     facts = _query_torch(interpreter, env)
-    if not facts.get("import_error") and not facts.get("device_error"):
+    if not _is_failure(facts, gpus=gpus):
         _save(folder, path, facts)
     return facts
+
+
+def _is_failure(facts: Dict[str, Any], *, gpus: bool) -> bool:
+    """Whether the next look may find more without a change of what the facts depend on: a user joins a group, say."""
+    sees_none = gpus and not facts.get("device_count") and (facts.get("cuda") or facts.get("hip"))
+    return bool(facts.get("import_error") or facts.get("device_error") or sees_none)
 
 
 def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:

@@ -55,3 +55,24 @@ def test_torch_is_asked_for_each_gpu_and_where_any_alike_will_do_for_each_model(
     assert imports("2", "H100", "1") == int(not alike)
     assert imports("2", "H100", "0,1") == 1  # more of them
     assert imports("3", "A100", "0") == 1
+
+
+@pytest.mark.parametrize(("devices", "imports"), [(None, 2), ("0,1", 2), ("", 1), ("-1", 1)])
+def test_that_torch_sees_none_of_a_hosts_gpus_is_never_kept_unless_the_environment_hides_them(
+    site: Site, monkeypatch: pytest.MonkeyPatch, devices: str | None, imports: int
+) -> None:
+    args = {"job": {"python": sys.executable}, "state": str(site.state)}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    given = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
+    for name, value in {"UUID": "1", "MODEL": "H100", "BUS": "1", **given}.items():
+        monkeypatch.setenv(name, value)
+
+    def seen() -> int:
+        count: int = facts(Request(0, args, -1, -1))["torch"]["device_count"]
+        return count
+
+    site.install(count=0)
+    assert seen() == 0
+    site.install()  # the user has been added to the group that may open the devices
+    assert seen() == seen() == (2 if imports == 2 else 0)
+    assert site.imports == imports

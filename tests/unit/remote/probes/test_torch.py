@@ -26,7 +26,7 @@ class distributed:
     is_gloo_available = staticmethod(lambda: True)
     is_nccl_available = staticmethod(lambda: True)
 class cuda:
-    device_count = staticmethod(lambda: 2)
+    device_count = staticmethod(lambda: {count})
     class nccl: version = staticmethod(lambda: (2, 27, 5))
     @staticmethod
     def get_device_name(i):
@@ -44,8 +44,8 @@ class Site:
         self.state.mkdir()
         self.install()
 
-    def install(self, *, extra: str = "", naming: str = "return 'card %d' % i") -> None:
-        code = STAND_IN.format(note=str(self.note), extra=extra, naming=naming)
+    def install(self, *, extra: str = "", naming: str = "return 'card %d' % i", count: int = 2) -> None:
+        code = STAND_IN.format(note=str(self.note), extra=extra, naming=naming, count=count)
         (self.folder / "torch" / "__init__.py").write_text(code)
         os.utime(self.folder / "torch", ns=(1, 1))
         os.utime(self.folder / "torch-9.9.dist-info", ns=(1, 1))
