@@ -63,12 +63,12 @@ def cache_key(interpreter: Interpreter, depends: Sequence[str]) -> str:
 
 
 def installations(path: Sequence[str]) -> List[str]:
-    """Every torch on an interpreter's module search path, as ``folder mtime``, found without importing it."""
+    """Every torch on a module search path, and NVIDIA's packages, as ``folder mtime``, found without an import."""
     return [
         _path_and_mtime(os.path.join(folder, name))
         for folder in path
         for name in sorted_names(folder or "/")
-        if _is_torch(name)
+        if _decides_torch(name)
     ]
 
 
@@ -78,8 +78,9 @@ def torch_folder(path: Sequence[str]) -> Optional[str]:
     return next((folder for folder in folders if os.path.isdir(folder)), None)
 
 
-def _is_torch(name: str) -> bool:
-    return name == "torch" or (name.startswith("torch-") and name.endswith((".dist-info", ".egg-info")))
+def _decides_torch(name: str) -> bool:
+    """Whether it is torch, or the record of torch or of a package whose libraries it loads: nvidia-nccl-cu12, say."""
+    return name == "torch" or (name.startswith(("torch-", "nvidia_")) and name.endswith((".dist-info", ".egg-info")))
 
 
 def _query_torch(interpreter: Interpreter, env: Dict[str, str]) -> Dict[str, Any]:

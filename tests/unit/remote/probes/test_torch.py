@@ -104,6 +104,15 @@ def test_a_new_installation_is_asked_anew(site: Site) -> None:
     assert site.imports == 2
 
 
+def test_another_nccl_beside_the_same_torch_is_asked_anew(site: Site) -> None:
+    record = site.folder / "nvidia_nccl_cu12-2.26.2.dist-info"
+    record.mkdir()
+    site.ask()
+    record.rename(site.folder / "nvidia_nccl_cu12-2.27.3.dist-info")  # pip install nvidia-nccl-cu12==2.27.3
+    site.ask()
+    assert site.imports == 2
+
+
 def test_another_setup_or_other_gpus_are_asked_anew(site: Site) -> None:
     site.ask(depends=("a",))
     site.ask(depends=("b",))
