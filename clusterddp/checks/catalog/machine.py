@@ -93,8 +93,13 @@ def _memory(entry: HostEntry, health: Health) -> Finding | None:
     return warn(entry.name, f"only {available // _MIB} MiB of memory are available")
 
 
+def _workers(entry: HostEntry, facts: Facts) -> int:
+    """The number of workers that a run starts on a host: with a list of GPUs in the inventory, one for each of them."""
+    return worker_count(entry, facts, entry.gpus if isinstance(entry.gpus, tuple) else None)
+
+
 def _cores(entry: HostEntry, facts: Facts) -> Finding | None:
-    count = worker_count(entry, facts)
+    count = _workers(entry, facts)
     if count <= facts.cores:
         return None
     return warn(entry.name, f"{counted(count, 'worker')} on {counted(facts.cores, 'core')}")
@@ -106,7 +111,7 @@ def _cgroup(evidence: Evidence) -> Iterable[Finding]:
         if not report.facts or not health or not health.cgroup:
             yield unknown(report.name, "could not look: the host does not tell its control groups")
             continue
-        group, count = health.cgroup, worker_count(report.entry, report.facts)
+        group, count = health.cgroup, _workers(report.entry, report.facts)
         too_low = []
         if group.cpu_thousandths is not None and group.cpu_thousandths < count * 1000:
             too_low.append(f"{group.cpu_thousandths / 1000:.3g} CPUs")

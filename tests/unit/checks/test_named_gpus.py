@@ -8,7 +8,7 @@ import pytest
 
 from clusterddp.facts.host import TorchFacts
 from clusterddp.remote.shared.probes.gpu_records import Xid
-from clusterddp.remote.shared.probes.health_records import PortOwner
+from clusterddp.remote.shared.probes.health_records import Cgroup, PortOwner
 from tests.unit.checks.test_checks_gpus import UUIDS, with_gpus
 from tests.unit.evidence_made import card, said, wrong
 from tests.unit.facts_made import gpus
@@ -40,6 +40,14 @@ def test_errors_and_processes_of_a_gpu_that_is_left_out_are_not_told() -> None:
     assert said(with_gpus(entry={"gpus": ("1",)}, gpus=cards, health={"owners": owners})) == [
         ("busy-gpus", "fail", ("gpu02",))
     ]
+
+
+def test_a_host_needs_cores_and_memory_for_workers_of_the_named_gpus_alone() -> None:
+    for group, cores in ((Cgroup(), 1), (Cgroup(cpu_thousandths=1000, memory_left=1 << 30), 2)):
+        scarce = {"cores": cores, "health": {"cgroup": group}}
+        alone = {name for name, _, _ in said(with_gpus(entry={"gpus": ("0",)}, **scarce))}
+        every = {name for name, _, _ in said(with_gpus(**scarce))}
+        assert every - alone == ({"cores"} if cores == 1 else {"cgroup"})
 
 
 def test_of_a_host_whose_mig_instances_are_named_every_gpu_is_judged() -> None:
