@@ -269,8 +269,8 @@ def worker_count(entry: HostEntry, facts: Facts, devices: Sequence[str] | None =
 def check_gpus(nodes: Nodes) -> list[str]:
     """Describe, with the remedy, each node on which torch does not see the GPUs that should be there, or are named."""
     judged = [(entry, facts) for entry, facts in nodes if entry.nproc is None and not isinstance(entry.gpus, int)]
-    lines = [f"{entry.name}: {wrong}" for entry, facts in judged if (wrong := _wrong_gpus(facts))]
-    named = {line.split(":")[0] for line in lines}
+    named = {entry.name: wrong for entry, facts in judged if (wrong := _wrong_gpus(facts))}
+    lines = [f"{name}: {wrong}" for name, wrong in named.items()]
     lines += [wrong for entry, facts in nodes if entry.name not in named and (wrong := _wrong_names(entry, facts))]
     with_gpus = [entry.name for entry, facts in nodes if facts.devices]
     without = [entry.name for entry, facts in judged if not facts.devices and entry.name not in named]

@@ -217,6 +217,12 @@ def test_a_host_without_gpus_among_hosts_with_them_is_named() -> None:
     assert line.startswith("b: torch sees no GPU here, but some on a")
 
 
+@pytest.mark.parametrize("host", ["b", "fd00::b"])
+def test_a_host_whose_driver_fails_is_named_once_among_hosts_with_gpus(host: str) -> None:
+    (line,) = check_gpus([node("a", devices=8), node(host, nvidia_error="no driver")])
+    assert line.startswith(f"{host}: no driver; ")
+
+
 def test_gpus_that_do_not_start_are_told() -> None:
     torch = TorchFacts(version="2.7.0", cuda="12.8", device_count=8, device_error="Error 802")
     (line,) = check_gpus([node("a", devices=8, torch=torch)])
