@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clusterddp.inventory import HostEntry
     from clusterddp.remote.shared.probes.health_records import Health
 
-_HOST_SUFFIXES = ("IFNAME", "HCA", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
+_HOST_SUFFIXES = ("IFNAME", "HCA", "GID_INDEX", "TOPO", "FILE", "HOSTID")  # such variables may differ from host to host
 _MAX_LISTED = 6  # differences listed for one host
 _STALE_LOCK_AGE = 600  # seconds; few extensions take longer to build
 
