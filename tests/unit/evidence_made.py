@@ -122,6 +122,12 @@ def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) ->
     )
 
 
+def black_holes(host: str, hosts: Sequence[str]) -> tuple[DialFailure, ...]:
+    """Connections between a host and all others, both ways, on which large packets are lost."""
+    ways = [way for other in hosts if other != host for way in ((host, other), (other, host))]
+    return tuple(failure(*way, "black hole", ranged=False) for way in ways)
+
+
 def judged(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
     """What the checks find; what a check raises is raised here, too."""
     results = judge(evidence, checks)

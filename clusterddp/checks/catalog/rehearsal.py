@@ -19,7 +19,8 @@ CATEGORY = "Rehearsal"
 STAGES = ("rendezvous", "import torch", "process group", "all-reduce", "barrier")  # as the job reports them
 _NO_CAUSES = {"login-noise", "login-environment", "busy-gpus", "live-runs", "leftovers", "disk"}
 _TABLES = (connectivity, software, gpus, machine, kernel_tables, network, storage)
-CAUSES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _NO_CAUSES)
+_IN_TABLES = tuple(check.name for table in _TABLES for check in table.CHECKS if check.name not in _NO_CAUSES)
+CAUSES = (*_IN_TABLES, "black-hole")  # no other check of how good the network is fails
 
 
 def _judge(evidence: Evidence) -> Iterable[Finding]:

@@ -10,7 +10,7 @@ import pytest
 from clusterddp.checks.catalog.rehearsal import STAGES
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Evidence, RehearsalEvidence
-from tests.unit.evidence_made import cluster, seen
+from tests.unit.evidence_made import black_holes, cluster, said, seen
 
 HOSTS = ("gpu01", "gpu02", "gpu03")
 WORDS = "rank 1 (gpu02:0) failed first: RuntimeError: Unable to find address for: ib9"
@@ -76,6 +76,13 @@ def test_a_host_that_something_else_is_wrong_with_is_skipped() -> None:
     sick = seen("gpu02", *HOSTS, shm_bytes_free=1 << 20)
     reached = {"gpu01": "barrier", "gpu03": "barrier"}
     evidence = replace(cluster(sick), rehearsal=RehearsalEvidence(reached=reached))
+    assert [(one[0], one[1]) for one in told(evidence)] == [("skipped", ("gpu02",)), ("pass", ("gpu01", "gpu03"))]
+
+
+def test_a_black_hole_is_told_once() -> None:
+    reached = {"gpu01": "barrier", "gpu03": "barrier"}
+    evidence = cluster(failures=black_holes("gpu02", HOSTS), rehearsal=RehearsalEvidence(reached=reached))
+    assert said(evidence) == [("black-hole", "fail", ("gpu02",))]
     assert [(one[0], one[1]) for one in told(evidence)] == [("skipped", ("gpu02",)), ("pass", ("gpu01", "gpu03"))]
 
 
