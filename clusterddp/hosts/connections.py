@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class Connections:
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}  # by key: held by the one thread that opens that host
         self._closed = False
+        self._process: int | None = None  # the process that opened the first of them
         self.inquiry = Inquiry(lambda name: self._hosts.get(_key(name)))
 
     @property
@@ -58,10 +60,17 @@ class Connections:
         that, if a host is reached in several ways. ``writes``: the host's state folder has to be writable. Raises
         ``HostError`` if there is no connection, the helper did not start, or nothing can be written where it must be;
         only ``UnreachableError`` or ``HostKeyError`` if a lost connection of the connector cannot be opened anew; and
-        ``UsageError`` after ``close``: a later try cannot succeed, as one to a host that does not answer may.
+        ``UsageError`` after ``close``, or in a fork of the process that has them open: a later try cannot succeed, as
+        one to a host that does not answer may.
         """
         if self._closed:
             raise UsageError("this Cluster is closed", remedy="use it, and its runs, inside its with-block")
+        if self._are_of_another_process:
+            raise UsageError(
+                "this Cluster's connections belong to the process that this one is a fork of",
+                remedy="make a Cluster in each process",
+            )
+        self._process = os.getpid()
         key = _key(entry.name, way)
         host = self._live(key)
         if host is None:
@@ -83,6 +92,11 @@ class Connections:
             self._reported.add(line)
         if is_new:
             self._notify(line)
+
+    @property
+    def _are_of_another_process(self) -> bool:
+        """Whether this process is a fork: of two that use one connection, each takes the other's answers."""
+        return self._process not in {None, os.getpid()}
 
     def _live(self, key: str) -> Host | None:
         """Return the open connection with this key; None if there is none, or it was lost."""
@@ -174,7 +188,9 @@ class Connections:
         return self._connector.stop_keeping(entries)
 
     def close_hosts(self) -> None:
-        """End every connection to a host; the next use opens a new one."""
+        """End every connection to a host; the next use opens a new one. Those of another process are left to it."""
+        if self._are_of_another_process:
+            return
         with self._lock:  # after Ctrl-C, threads still add hosts
             hosts = list(self._hosts.values())
             self._hosts.clear()
@@ -185,7 +201,8 @@ class Connections:
         """End every connection, including those to jump hosts; ``open`` is refused from then on."""
         self.close_hosts()
         self._closed = True
-        self._connector.close()
+        if not self._are_of_another_process:
+            self._connector.close()
 
 
 @dataclass(frozen=True, slots=True)

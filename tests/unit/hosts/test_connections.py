@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -212,3 +213,29 @@ def test_connections_that_were_closed_are_no_hosts_that_do_not_answer(monkeypatc
     outcomes = opened.open_all([GPU00, HostEntry(name="gpu01", address="gpu01")], lambda _: None)
     with pytest.raises(UsageError, match="this Cluster is closed; use it, and its runs, inside its with-block"):
         values(outcomes)
+
+
+def test_a_fork_neither_uses_nor_ends_the_connections_of_the_process_that_opened_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two processes that read from one connection take each other's answers."""
+    ended: list[str] = []
+    host: Any = SimpleNamespace(
+        name="gpu00", noise="", unwritable=None, lost=False, close=lambda: ended.append("gpu00")
+    )
+    monkeypatch.setattr(connections, "Host", SimpleNamespace(open=lambda *_: host))
+    opened, unused = (
+        Connections(SimpleNamespace(close=lambda: ended.append("all"), notices=[]), print)  # type: ignore[arg-type]
+        for _ in range(2)
+    )
+    assert opened.open(GPU00) is host
+    with monkeypatch.context() as fork:
+        fork.setattr(os, "getpid", lambda: -1)
+        outcomes = opened.open_all([GPU00], lambda _: None)
+        with pytest.raises(UsageError, match="is a fork of; make a Cluster in each process"):
+            values(outcomes)
+        opened.close_hosts()
+        assert unused.open(GPU00) is host
+    assert (ended, opened.hosts) == ([], [host])
+    opened.close()
+    assert ended == ["gpu00", "all"]
