@@ -281,7 +281,7 @@ class Cluster(ClusterHosts):
         """
         most = read("rate", option_values.optional(option_values.size), rate)
         overwrite = read("overwrite", option_values.flag, overwrite)
-        answering.nodes(self.inventory)
+        answering.run_hosts(self.inventory)
         how = read("spread", option_values.spread, spread)
         wanted = api.copy.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
         return api.copy.push(wanted, self.project, self.reached, self.notify, self.progress)

@@ -33,7 +33,7 @@ def install(site: Site, hosts: Iterable[Host], spread: str = "auto") -> None:
 
 def sync(site: Site, *, dry: bool, limit: int | None, rate: int | None, spread: str, take: str | None) -> SyncResult:
     """Bring the project to every node and spare; see ``Cluster.sync``."""
-    answering.nodes(site.inventory)
+    answering.run_hosts(site.inventory)
     with ThreadPoolExecutor(1) as pool:  # the project is looked at while hosts are waited for
         scanning = pool.submit(lambda: import_module("clusterddp.launch.code_on_hosts").scan(site.project, limit))
         hosts = reached(site)
@@ -50,8 +50,7 @@ def execution(site: Site, command: Command, given: IO[bytes] | None, *, sync: bo
     """Begin a command on every node and spare as soon as it answers; see ``Cluster.execution``."""
     from clusterddp.shell import Execution  # noqa: PLC0415 - only for commands
 
-    answering.nodes(site.inventory)
-    entries = site.inventory.run_hosts
+    entries = answering.run_hosts(site.inventory)
     folders = answering.workdirs(entries, site.project)
     reach_first = sync or (not command.bare and any(entry.environment for entry in entries))
     hosts = [outcome.value for outcome in site.connect(entries) if outcome.value] if reach_first else []

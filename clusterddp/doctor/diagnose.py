@@ -83,8 +83,7 @@ def diagnose(
     only = set(engine.canonical_names(only))
     chosen = _select(launcher, only, skip, bench=bench, managed=manager is not None)
     needs = {need for check in chosen for need in check.needs}
-    answering.nodes(cluster.inventory)
-    entries = cluster.inventory.run_hosts
+    entries = answering.run_hosts(cluster.inventory)
     outcomes = cluster.connect(entries)
     hosts = [outcome.value for outcome in outcomes if outcome.value]
     try:

@@ -30,6 +30,11 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
     return inventory.nodes
 
 
+def run_hosts(inventory: Inventory) -> tuple[HostEntry, ...]:
+    """Return the nodes and spares, or the spares alone that a limit leaves; raises as ``nodes`` if there is none."""
+    return inventory.run_hosts or nodes(inventory)
+
+
 def choose_answering(
     outcomes: Sequence[Outcome[Host]], options: RunOptions, inventory: Inventory, notify: Callable[[str], None]
 ) -> list[Host]:

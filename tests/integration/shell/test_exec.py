@@ -184,6 +184,15 @@ def test_a_host_that_does_not_answer_counts_125_and_holds_nobody_up(user: User) 
     assert any(note.startswith("gpu09: ") for note in done.notes)
 
 
+def test_spares_alone_are_hosts_too(user: User, lab: Lab) -> None:
+    lab.write_inventory(user.folder / "inventory.yaml", more={"gpu01": {"clusterddp_role": "spare"}})
+    user.write("weights", "w")
+    assert user.run("sync", "--limit", "gpu01").code == 0
+    assert user.run("push", "--limit", "gpu01", "weights", "moved/").code == 0
+    assert user.run("exec", "--limit", "gpu01", "cat", "moved/weights").lines == ["[gpu01] w"]
+    assert user.run("doctor", "--limit", "gpu01", "--only", "connection").code == 0
+
+
 def test_from_python_ends_come_with_their_output(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(user.home))
     with Cluster.from_inventory(user.folder / "inventory.yaml", limit="gpu00,gpu01") as cluster:
