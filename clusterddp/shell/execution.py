@@ -86,8 +86,9 @@ class Execution:
         self.close()
 
     def close(self) -> None:
-        """Stop reading; a command that still runs ends with its connection."""
-        self._stopping.set()
+        """Stop reading, and have a command that still runs ended, for which nobody waits."""
+        if not self._stopping.is_set() and len(self.results) < len(self._entries):
+            threading.Thread(target=self._order_end, name="end of the command", daemon=True).start()
         self._merge.close()
         if self._input:
             self._input.close()
@@ -105,17 +106,21 @@ class Execution:
 
     def stop(self) -> Iterator[list[Event]]:
         """End the command on all hosts; yield further events until each has reported the end, or its time is over."""
-        with self._beginning:
-            self._stopping.set()
-        for name, outgoing in self._outgoing.items():
+        self._order_end()
+        for name in self._entries:
             if name not in self._begun:
                 self.results.setdefault(name, unreached(name, _NOT_REACHED))
-                continue
-            with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
-                outgoing.order(**_STOP)
         yield from self._events(time.monotonic() + self.command.grace + _END_TIMEOUT)
         for name in self._entries:
             self.results.setdefault(name, unreached(name, _NO_REPORT))
+
+    def _order_end(self) -> None:
+        """Let no more hosts begin, and order those that have to end the command."""
+        with self._beginning:
+            self._stopping.set()
+        for name in self._begun:
+            with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
+                self._outgoing[name].order(**_STOP)
 
     def _events(self, deadline: float | None) -> Iterator[list[Event]]:
         """Yield batches until every host has a result, or until ``deadline``."""

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 
 class FakeHost:
-    """A host whose command prints nothing and runs until it is stopped."""
+    """A host whose command prints nothing and runs until it is stopped, or (unless it ``sleeps``) its input ends."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, sleeps: bool = False) -> None:
+        self.ends = {"data": False, "end": not sleeps}  # whether a frame of that kind ends it
         self.entry, self.name = HostEntry(name=name, address=name), name
         self.frames = queue.Queue[Any]()  # what was sent to it
         self.begun = threading.Event()
@@ -46,7 +47,7 @@ class FakeHost:
         given, stopped = b"", False
         while not stopped:
             header, body = self.frames.get(timeout=10)
-            given, stopped = given + body, header.get("stop", False) or header["kind"] == "end"
+            given, stopped = given + body, header.get("stop", False) or self.ends[header["kind"]]
         code = 143 if header.get("stop") else len(given)
         end = {"code": code, "error": "", "stopped": code == 143, "left": [], "cwd": "/", "home": False}
         outgoing.detach()
@@ -119,6 +120,14 @@ def test_a_command_that_is_left_before_its_input_ends_is_stopped(*, whole: bool)
         if not whole:
             assert host.code.get(timeout=10) == 143
             os.close(into)
+
+
+def test_a_command_whose_caller_was_interrupted_is_stopped() -> None:
+    host = FakeHost("gpu00", sleeps=True)
+    execution = run_on(host, lambda _: host)
+    assert host.begun.wait(10)
+    execution.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert host.code.get(timeout=10) == 143
 
 
 @pytest.mark.parametrize("bare", [True, False])
