@@ -60,7 +60,8 @@ class Executed:
 
     host: str
     code: int  # its exit code; 128+N for signal N, 124 after its time limit, 125 if the host was not reached, or lost
-    error: str = ""  # why it was not started, that its time was over, or what happened to the host; else empty
+    # why it was not started, that its time was over, what happened to the host, or that its output is cut; else empty
+    error: str = ""
     stopped: bool = False  # whether it was ended at our request
     # processes of it that still live, as ``pid command``: in the background, or impossible to end
     left: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ _READ_SIZE = 1 << 16
 _STOP = to_fields(ExecInput(stop=True))
 _NOT_REACHED = "was not reached before the command was ended"
 MAX_COLLECTED = 16 << 20  # bytes of one host's output
+CUT = f"only the first {MAX_COLLECTED >> 20} MiB of its output are kept"
 _END_TIMEOUT = 10.0  # seconds beyond the grace in which a host must report that nothing is left
 SETUP_TIMEOUT = 120.0  # seconds that a host's setup lines may take, before the command's own time begins
 _LAST_LOOK = 1.0  # seconds to read what has arrived: more than its time may be over after this process was suspended
@@ -205,18 +206,26 @@ class CommandOutput:
 
     def __init__(self) -> None:
         self._output: dict[str, bytearray] = {}
+        self.cut: set[str] = set()  # the hosts that wrote more
 
     def take(self, events: list[Event]) -> None:
         """Add a batch of output."""
         for event in events:
             if isinstance(event, FrameArrived):
                 collected = self._output.setdefault(event.host, bytearray())
-                collected += event.body[: MAX_COLLECTED - len(collected)]
+                room = MAX_COLLECTED - len(collected)
+                collected += event.body[:room]
+                if len(event.body) > room:
+                    self.cut.add(event.host)
 
     def of(self, execution: Execution) -> list[Executed]:
-        """Each host's result with its output."""
+        """Each host's result with its output; its error, unless it has another, says where there was more."""
         ends = [execution.results[name] for name in execution.hosts]
-        return [replace(end, output=bytes(self._output.get(end.host, b""))) for end in ends]
+        errors = dict.fromkeys(self.cut, CUT)
+        return [
+            replace(end, output=bytes(self._output.get(end.host, b"")), error=end.error or errors.get(end.host, ""))
+            for end in ends
+        ]
 
 
 class SharedInput:

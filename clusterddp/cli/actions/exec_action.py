@@ -18,7 +18,7 @@ from clusterddp.logs.merge import StreamBroken
 from clusterddp.logs.render import BOLD, RESET, JsonOutputRenderer
 from clusterddp.logs.renderers import coloured, renderer_for
 from clusterddp.shell import Command
-from clusterddp.shell.execution import CommandOutput
+from clusterddp.shell.execution import CUT, CommandOutput
 from clusterddp.text.clean import clean
 from clusterddp.text.folding import few, folded_names
 
@@ -97,6 +97,9 @@ def show_gathered(execution: Execution) -> int:
         head = bold + f"{folded_names(hosts)} ({len(hosts)}):".encode() + reset
         if raw:
             stream.write(head + _below_head(text) + (reset if b"\x1b" in text else b"") + b"\n")
+    stream.flush()
+    if cut := [name for name in execution.hosts if name in output.cut]:
+        say(f"{folded_names(cut)}: {CUT}")
     return _report_ends(execution, code)
 
 

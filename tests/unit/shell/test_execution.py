@@ -204,6 +204,24 @@ class FullFile(io.RawIOBase):
         return self.file.read(size)
 
 
+@pytest.mark.parametrize("size", [10, 11])
+def test_output_that_is_cut_says_so(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(execution_module, "MAX_COLLECTED", 10)
+    host = FakeHost("gpu00")
+    frames = host.stream
+
+    def write(*words: Any) -> Iterator[Frame]:
+        yield Frame({"kind": "data", "stream": "out"}, b"x" * 6)
+        yield Frame({"kind": "data", "stream": "err"}, b"y" * (size - 6))
+        yield from frames(*words)
+
+    monkeypatch.setattr(host, "stream", write)
+    with run_on(host, lambda _: host) as execution:
+        (end,) = execution.collected()
+    cut = "only the first 16 MiB of its output are kept" if size > 10 else ""
+    assert (end.code, end.output, end.error) == (0, b"xxxxxxyyyy", cut)
+
+
 def test_input_that_cannot_be_kept_whole_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost("gpu00")
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: FullFile())
