@@ -19,6 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.api.cluster import Cluster
+from clusterddp.errors import UsageError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
@@ -60,6 +61,10 @@ class _ClusterOverConnections(Cluster):
     def __init__(self, connections: Sequence[Connection], **variables: Any) -> None:
         entries = tuple(_entry(one, variables) for one in connections)
         names = tuple(entry.name for entry in entries)
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            # By user or port alone they cannot be told apart: all that is known of a host has its name.
+            remedy = "give each host a name of its own, by a Host block in ~/.ssh/config"
+            raise UsageError(f"two connections are to {twice}", remedy=remedy)
         super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
         self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
         self.connections = Connections(_GivenConnections(connections), self._tell)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from fabric import Connection
 
-from clusterddp import tasks
+from clusterddp import UsageError, tasks
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.lab import Lab
 
 
@@ -32,3 +31,9 @@ def test_tasks_work_over_a_connection_that_stays_open(lab: Lab, monkeypatch: pyt
         with tasks.host(connection) as opened:  # runs there know it by the name it was called by
             assert (opened.name, opened.entry.address) == (host.name, host.address)
         assert connection.is_connected
+
+
+def test_connections_that_differ_by_port_or_user_alone_are_refused() -> None:
+    for pair in (("127.0.0.1:2201", "127.0.0.1:2202"), ("alice@gpu00", "bob@gpu00")):
+        with pytest.raises(UsageError, match=r"^two connections are to [\w.]+; give each host a name of its"):
+            tasks.cluster([Connection(one) for one in pair])
