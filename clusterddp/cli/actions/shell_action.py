@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
+from clusterddp.cli import interrupts
 from clusterddp.cli.choose_host import find_entry
 from clusterddp.cli.session import open_cluster
 from clusterddp.environments import install
@@ -23,6 +25,7 @@ def act(inventory: Path | None, host: str, run: str | None, *, bare: bool) -> in
     if run and bare:
         raise UsageError("--bare with --run: the one is the login's environment, the other the run's")
     with open_cluster(inventory, None, starts=True) as cluster:
+        interrupts.treat_as_ctrl_c(signal.SIGTERM)  # else the terminal would stay as it was set for the shell
         entry = find_entry(cluster, host)
         spool = _spool_path(cluster, run, entry.name) if run else ""
         workdir = workdirs([entry], cluster.project)[entry.name]

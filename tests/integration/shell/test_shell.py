@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import termios
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,15 @@ def test_a_shell_is_left_by_its_escape_and_ends_with_the_terminal(lab: Lab, user
         live.wait_for("$")
         live.process.kill()
         live.end()
+
+
+def test_a_shell_that_is_terminated_leaves_the_terminal_as_it_was(lab: Lab, user: User) -> None:
+    with nothing_left(lab), user.start("shell", "--bare", lab.hosts[1].name, terminal=True) as live:
+        live.wait_for("$")
+        assert not termios.tcgetattr(live._terminal)[3] & termios.ECHO
+        live.process.terminate()
+        assert live.process.wait(user.limit) == 143
+        assert termios.tcgetattr(live._terminal)[3] & termios.ECHO
 
 
 def test_a_shell_of_a_run_has_its_folder_and_a_forwarded_port_answers(lab: Lab, user: User) -> None:
