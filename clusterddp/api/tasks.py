@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.api.cluster import Cluster
@@ -23,7 +24,7 @@ from clusterddp.errors import UsageError
 from clusterddp.hosts.client import Host
 from clusterddp.hosts.connections import Connections
 from clusterddp.hosts.ssh import Connector
-from clusterddp.inventory import HostEntry, Inventory
+from clusterddp.inventory import HostEntry, Inventory, entry_of
 from clusterddp.probe.dial_hosts import probe
 from clusterddp.remote.shared.run.run_settings import GRACE
 from clusterddp.remote.shared.verdict.node_report import OFTEN_EMPTY, to_json
@@ -73,13 +74,13 @@ class _ClusterOverConnections(Cluster):
 
 def _entry(connection: Connection, variables: dict[str, Any]) -> HostEntry:
     """Return a host with the name its connection was made with, as in an inventory; its HostName is the address."""
-    return HostEntry(name=connection.original_host, address=connection.host, **variables)
+    return replace(entry_of(connection.original_host, variables), address=connection.host)
 
 
 def cluster(hosts: Hosts, **variables: Any) -> Cluster:
     """Return the Cluster of these hosts, which the caller closes: all of the Python API over their connections.
 
-    ``variables`` are fields of HostEntry, such as ``python`` or ``state``, for all of them.
+    ``variables``: what an inventory would say of all of them, without ``clusterddp_``: ``python``, ``setup``, ``env``.
     """
     return _ClusterOverConnections(list(hosts) if _are_several(hosts) else [hosts], **variables)
 

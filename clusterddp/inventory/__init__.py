@@ -10,6 +10,7 @@ from __future__ import annotations
 from clusterddp.inventory.ansiblecfg import ansible_cfg_notices
 from clusterddp.inventory.hostlist import difference, from_host_list, variables_of, was_edited
 from clusterddp.inventory.load import built_in, built_in_path, load, with_own_python
+from clusterddp.inventory.read_host import entry_of
 from clusterddp.inventory.values import Inventory
 from clusterddp.inventory.variables.reader import ForeignInventory
 from clusterddp.inventory.variables.variable_table import HostEntry
@@ -22,6 +23,7 @@ __all__ = [
     "built_in",
     "built_in_path",
     "difference",
+    "entry_of",
     "from_host_list",
     "load",
     "variables_of",

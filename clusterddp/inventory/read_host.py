@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory import ansible_names
 from clusterddp.inventory.variables import variable_names
+from clusterddp.inventory.variables.declare import PREFIX
 from clusterddp.inventory.variables.reader import VARIABLE_NAME, VariableReader, check_usable, refuse_value
 from clusterddp.inventory.variables.variable_table import VARIABLES, HostEntry
 from clusterddp.inventory.yaml_values import Marked, plain, refuse_duplicates
+from clusterddp.inventory.yamlfile import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from clusterddp.inventory.group_vars import Layer
     from clusterddp.inventory.yaml_values import Setting
@@ -44,6 +47,21 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
     if settings.get("connection") == "local":
         settings.setdefault("warm", 0.0)  # nothing is left running on the operator's own machine
     return HostEntry(**{**basics, **settings}), _notices_of(merged)
+
+
+def entry_of(name: str, values: Mapping[str, object]) -> HostEntry:
+    """Read a host from values, by the names of its fields: each is checked, and may be written, as in an inventory.
+
+    Raises ``InventoryError``, which names the variable.
+    """
+    names = {key: VARIABLES[key].names[-1] if key in VARIABLES else f"{PREFIX}{key}" for key in values}
+    # A mapping of Fabric's configuration is no dict.
+    text = json.dumps(
+        {names[key]: value for key, value in values.items()},
+        default=lambda value: dict(value) if hasattr(value, "keys") else str(value),
+    )
+    layer = variable_names.settings(parse(text, f"variables of {name}").data)
+    return host_entry(name, "", (), [layer])[0]
 
 
 def _values(reader: VariableReader, names: Iterable[str]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from fabric import Connection
+from fabric import Config, Connection
 
-from clusterddp import UsageError, tasks
+from clusterddp import InventoryError, UsageError, tasks
 
 if TYPE_CHECKING:
     from tests.lab import Lab
@@ -37,3 +38,18 @@ def test_connections_that_differ_by_port_or_user_alone_are_refused() -> None:
     for pair in (("127.0.0.1:2201", "127.0.0.1:2202"), ("alice@gpu00", "bob@gpu00")):
         with pytest.raises(UsageError, match=r"^two connections are to [\w.]+; give each host a name of its"):
             tasks.cluster([Connection(one) for one in pair])
+
+
+def test_what_is_said_of_hosts_is_read_as_in_an_inventory() -> None:
+    said = {"setup": "module load cuda\nulimit -n 4096", "env": {"OMP_NUM_THREADS": 8}, "ports": (29500, 29999)}
+    config = Config({"clusterddp": said})  # its mappings are no dicts
+    with tasks.cluster(Connection("gpu00"), **dict(config["clusterddp"])) as cluster:
+        (entry,) = cluster.inventory.hosts
+    assert entry.setup == ("module load cuda", "ulimit -n 4096")
+    assert (entry.env, entry.ports) == ({"OMP_NUM_THREADS": "8"}, (29500, 29999))
+    for wrong, message in (
+        ({"pyton": "x"}, "'clusterddp_pyton' is not a variable of clusterddp; did you mean clusterddp_python?"),
+        ({"nproc": "two"}, "variables of gpu00:1:clusterddp_nproc: must be auto or a number from 1 to 1024, got 'two'"),
+    ):
+        with pytest.raises(InventoryError, match=re.escape(message)):
+            tasks.cluster(Connection("gpu00"), **wrong)
