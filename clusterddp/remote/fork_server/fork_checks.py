@@ -13,7 +13,9 @@ from ..shared.run.plan import FORK_SOCKET
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
 NEWEST = (3, 13)  # CPython
-TELLING = (".egg-info", ".dist-info", ".egg-link", ".pth")  # files that declare plugins or further folders
+SITES = ("site-packages", "dist-packages")  # where installers put things
+TELLING = (".egg-info", ".dist-info", ".egg-link")  # files that declare plugins or further folders
+FOLDER_LIST = ".pth"  # ends the names of files in site-packages that add folders to sys.path; elsewhere, of checkpoints
 HARMLESS_LINES = 8  # Ubuntu's own sitecustomize has fewer
 
 
@@ -147,12 +149,15 @@ def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...
     """Return a value that changes when an import from a path would give something else.
 
     For a file this is its stat; for a folder, an entry of sys.path, the entries that provide one of the ``asked``
-    top-level modules or a plugin. Other files may come and go: an editable installation has the project's own folder in
-    sys.path.
+    top-level modules or a plugin, and the states of the files that name further folders. Other files may come and go:
+    an editable installation has the project's own folder in sys.path.
     """
     try:
         if os.path.isdir(path):
-            return tuple(sorted(one for one in os.listdir(path) if _top(one) in asked or one.endswith(TELLING)))
+            there = sorted(os.listdir(path))
+            lists = [one for one in there if one.endswith(FOLDER_LIST)] if os.path.basename(path) in SITES else []
+            found: List[object] = [one for one in there if _top(one) in asked or one.endswith(TELLING)]
+            return (*found, *((one, file_state(os.path.join(path, one))) for one in lists))
     except OSError:
         return None
     return file_state(path)

@@ -23,7 +23,7 @@ from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, record
 from ..system import prctl, procfs
 from .environ_reads import EVERY, first_individual_variable
-from .fork_checks import RefusedError, children, mapped_files, read_paths, tell
+from .fork_checks import SITES, RefusedError, children, mapped_files, read_paths, tell
 from .forked_worker import reseed
 from .imports import Imports
 from .preload_state import StateBefore, TooManyError, Values, same
@@ -33,7 +33,6 @@ CHAIN_PAUSE = 1.1  # seconds between the chains, so that times in whole seconds 
 CHECK_INTERVAL = 0.05  # seconds between checks whether a chain has ended
 MAX_MEMORY = 600 << 10  # KiB of anonymous memory of a process that has imported the packages
 ALL_TRIED, BAD = 3, 4  # exit codes; the reason is in the notes
-SITES = ("site-packages", "dist-packages")  # where installers put things
 NO_SUCH = "no module or distribution of that name is installed"
 NO_MODULE = "it names no module that could be imported"
 

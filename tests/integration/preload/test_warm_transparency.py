@@ -12,7 +12,7 @@ import os
 import socket
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -149,3 +149,50 @@ def test_a_package_that_has_changed_since_is_refused_and_other_files_may_come_an
             pass
         (tmp_path / "path" / "numpy.py").write_text("")
         assert ask(made, spool, *SCRIPT, env=env) == {"refused": f"{path} has changed since it was started"}
+
+
+class UserSite(NamedTuple):
+    """What ``user_site`` has made."""
+
+    python: str
+    warm: ShimSpool
+    spool: ShimSpool
+    env: dict[str, str]
+    path: Path
+
+    def asked(self) -> dict[str, Any]:
+        """The warm server's answer to the run."""
+        return ask(self.warm, self.spool, *SCRIPT, env=self.env, python=self.python)
+
+    @property
+    def changed(self) -> dict[str, str]:
+        """The answer that refuses it."""
+        return {"refused": f"{self.path} has changed since it was started"}
+
+
+@pytest.fixture
+def user_site(tmp_path: Path) -> UserSite:
+    """Folders of a warm server and of a run, whose interpreter has a user's own site-packages, not made yet."""
+    python = interpreter("3.13")
+    for name in ("warm", "run"):
+        (tmp_path / name).mkdir()
+    made, spool = (make_spool(tmp_path / name, python=python, helper=python) for name in ("warm", "run"))
+    env = torch_environment(PYTHONPATH=empty_torch(tmp_path), PYTHONUSERBASE=str(tmp_path / "base"))
+    return UserSite(python, made, spool, env, tmp_path / "base" / "lib" / "python3.13" / "site-packages")
+
+
+def test_an_editable_installation_that_leads_to_another_clone_since_is_refused(user_site: UserSite) -> None:
+    user_site.path.mkdir(parents=True)
+    (user_site.path / "project.pth").write_text("/clone/a\n")
+    with warm_server(user_site.warm, env=user_site.env, python=user_site.python):
+        (user_site.path / "project.pth").write_text("/clone/b\n")
+        assert user_site.asked() == user_site.changed
+
+
+def test_checkpoints_in_a_folder_of_the_search_path_may_come_and_go(user_site: UserSite) -> None:
+    user_site.path.mkdir(parents=True)
+    args = (user_site.warm, user_site.spool, *SCRIPT)
+    with warm_server(user_site.warm, env=user_site.env, python=user_site.python):
+        (Path(user_site.env["PYTHONPATH"]) / "epoch-1.pth").write_text("")
+        with begun(*args, env=user_site.env, python=user_site.python):
+            pass
