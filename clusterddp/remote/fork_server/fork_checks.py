@@ -61,8 +61,11 @@ def mapped_files() -> Set[str]:
 
 
 def read_paths() -> Set[str]:
-    """Return the paths that this process's imports have read or searched."""
+    """Return the paths that this process's imports have read or searched, or would have if they had existed."""
     paths = {sys.executable, os.path.realpath(sys.executable), os.path.join(sys.prefix, "pyvenv.cfg"), *sys.path}
+    site = sys.modules.get("site")
+    paths.update(getattr(site, "getsitepackages", list)())  # one that does not exist is missing in sys.path
+    paths.update([str(getattr(site, "USER_SITE", ""))] if getattr(site, "ENABLE_USER_SITE", False) else [])
     for module in list(sys.modules.values()):
         file = getattr(module, "__dict__", {}).get("__file__")
         paths.update([file] if isinstance(file, str) else [])

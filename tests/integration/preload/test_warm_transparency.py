@@ -189,6 +189,12 @@ def test_an_editable_installation_that_leads_to_another_clone_since_is_refused(u
         assert user_site.asked() == user_site.changed
 
 
+def test_a_folder_of_packages_that_was_made_since_is_refused(user_site: UserSite) -> None:
+    with warm_server(user_site.warm, env=user_site.env, python=user_site.python):
+        user_site.path.mkdir(parents=True)
+        assert user_site.asked() == user_site.changed
+
+
 def test_checkpoints_in_a_folder_of_the_search_path_may_come_and_go(user_site: UserSite) -> None:
     user_site.path.mkdir(parents=True)
     args = (user_site.warm, user_site.spool, *SCRIPT)
