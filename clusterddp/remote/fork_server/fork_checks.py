@@ -14,7 +14,8 @@ NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECK
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
 NEWEST = (3, 13)  # CPython
 SITES = ("site-packages", "dist-packages")  # where installers put things
-TELLING = (".egg-info", ".dist-info", ".egg-link")  # files that declare plugins or further folders
+# Ends of the names of what acts without being asked for: a distribution with plugins, start-up code.
+TELLING = (".egg-info", ".dist-info", ".egg-link", "sitecustomize.py", "usercustomize.py")
 FOLDER_LIST = ".pth"  # ends the names of files in site-packages that add folders to sys.path; elsewhere, of checkpoints
 HARMLESS_LINES = 8  # Ubuntu's own sitecustomize has fewer
 
@@ -152,8 +153,8 @@ def import_state(path: str, asked: Container[str]) -> Optional[Tuple[object, ...
     """Return a value that changes when an import from a path would give something else.
 
     For a file this is its stat; for a folder, an entry of sys.path, the entries that provide one of the ``asked``
-    top-level modules or a plugin, and the states of the files that name further folders. Other files may come and go:
-    an editable installation has the project's own folder in sys.path.
+    top-level modules, a plugin or start-up code, and the states of the files that name further folders. Other files may
+    come and go: an editable installation has the project's own folder in sys.path.
     """
     try:
         if os.path.isdir(path):

@@ -195,6 +195,14 @@ def test_a_folder_of_packages_that_was_made_since_is_refused(user_site: UserSite
         assert user_site.asked() == user_site.changed
 
 
+@pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize.py"])
+def test_start_up_code_that_has_come_since_is_refused(user_site: UserSite, name: str) -> None:
+    user_site.path.mkdir(parents=True)
+    with warm_server(user_site.warm, env=user_site.env, python=user_site.python):
+        (user_site.path / name).write_text("")
+        assert user_site.asked() == user_site.changed
+
+
 def test_checkpoints_in_a_folder_of_the_search_path_may_come_and_go(user_site: UserSite) -> None:
     user_site.path.mkdir(parents=True)
     args = (user_site.warm, user_site.spool, *SCRIPT)
