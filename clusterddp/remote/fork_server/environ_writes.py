@@ -161,7 +161,7 @@ def _variables_set_by(node: ast.AST, above: Dict[ast.AST, ast.AST]) -> Set[str]:
         return _set_by_method(parent, above.get(parent), node)
     reads = isinstance(parent, (ast.Compare, ast.For, ast.comprehension)) or (
         (isinstance(parent, ast.keyword) and parent.arg == "env")
-        or (isinstance(parent, ast.Call) and _name(parent.func) in _COPIES)
+        or (isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in _COPIES)  # not patch.dict
         or (isinstance(parent, ast.Dict) and node in parent.values)
     )
     if not reads:

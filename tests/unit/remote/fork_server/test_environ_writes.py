@@ -40,6 +40,7 @@ MAY_SET_ANY = [
     "os.environ.clear()",
     "env = os.environ",
     "change(os.environ)",
+    "mock.patch.dict(os.environ, {'A': '1'}).start()",
     "os.putenv(name, '1')",
     "from dotenv import load_dotenv\nload_dotenv()",
     "from os import environ as env\nenv['A'] = '1'",
