@@ -9,7 +9,9 @@ import ctypes
 import os
 import struct
 import sys
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Sequence, Tuple
+
+from .prctl import libc
 
 CONFIG_WORDS = 160  # of PyConfig, and a little more; 3.13's has 60
 RUNTIME_WORDS = 1 << 17  # of _PyRuntime, at most
@@ -104,8 +106,9 @@ def _rewrite(
             path = folder + "/" + path
         _write_word(config + at * WORD, _allocate_text(path))
     _write_list(config + lists[0] * WORD, own)
-    for address in (config + lists[1] * WORD, *runtime):
-        _write_list(address, argv)
+    _write_list(config + lists[1] * WORD, argv)
+    for address in runtime:
+        _write_list(address, argv, _allocate_unchecked)
     sys.argv[:] = own
     sys.orig_argv[:] = argv  # type: ignore[attr-defined,unused-ignore]
 
@@ -142,16 +145,26 @@ def _runtime_lists(memory: Memory, texts: Sequence[str]) -> Iterator[int]:
 
 def _allocate(size: int) -> int:
     api: Any = ctypes.pythonapi
-    api.PyMem_RawMalloc.restype, api.PyMem_RawMalloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    address = api.PyMem_RawMalloc(size)  # Python frees it as its own
+    return _allocated(api.PyMem_RawMalloc, size)  # Python frees it as its own
+
+
+def _allocate_unchecked(size: int) -> int:
+    """Allocate what Python frees at its very end, when its checks of memory (PYTHONDEVMODE, PYTHONMALLOC) are off."""
+    is_debug_build = hasattr(sys, "gettotalrefcount")  # that one has them to the end
+    return _allocate(size) if is_debug_build else _allocated(libc().malloc, size)
+
+
+def _allocated(malloc: Any, size: int) -> int:
+    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    address = malloc(size)
     if not address:
         raise MemoryError(size)
     return int(address)
 
 
-def _allocate_text(text: str) -> int:
+def _allocate_text(text: str, allocate: Callable[[int], int] = _allocate) -> int:
     buffer = ctypes.create_unicode_buffer(text)
-    address = _allocate(ctypes.sizeof(buffer))
+    address = allocate(ctypes.sizeof(buffer))
     ctypes.memmove(address, buffer, ctypes.sizeof(buffer))
     return address
 
@@ -160,10 +173,10 @@ def _write_word(address: int, value: int) -> None:
     ctypes.memmove(address, struct.pack("P", value), WORD)
 
 
-def _write_list(address: int, texts: Sequence[str]) -> None:
+def _write_list(address: int, texts: Sequence[str], allocate: Callable[[int], int] = _allocate) -> None:
     """Write a PyWideStringList: its length, and the address of an array of wide strings."""
-    items = _allocate(WORD * max(1, len(texts)))
+    items = allocate(WORD * max(1, len(texts)))
     for index, text in enumerate(texts):
-        _write_word(items + index * WORD, _allocate_text(text))
+        _write_word(items + index * WORD, _allocate_text(text, allocate))
     _write_word(address, len(texts))
     _write_word(address + WORD, items)

@@ -137,6 +137,21 @@ def test_every_python_from_310_on_runs_another_script_or_module_than_it_was_begu
                 (spool.cwd / place).unlink()
 
 
+@pytest.mark.parametrize("version", ["3.10", "3.13"])
+@pytest.mark.parametrize("variable", ["PYTHONDEVMODE=1", "PYTHONMALLOC=debug"])
+def test_a_python_that_checks_its_memory_ends_as_ever(tmp_path: Path, version: str, variable: str) -> None:
+    python = interpreter(version)
+    for name in ("warm", "run"):
+        (tmp_path / name).mkdir()
+    made, spool = (make_spool(tmp_path / name, python=python, helper=python) for name in ("warm", "run"))
+    env = torch_environment(PYTHONPATH=empty_torch(tmp_path), **dict([variable.split("=")]))
+    (spool.cwd / "script.py").write_text("print('the end')\n")
+    with warm_server(made, env=env, python=python), begun(made, spool, *SCRIPT, env=env, python=python):
+        ended = spool.run(*SCRIPT, env=env)
+        assert (ended.returncode, ended.out, ended.err) == (0, b"the end\n", b"")
+        assert spool.event("worker_started")["forked"], spool.events("not_forked")
+
+
 def test_a_package_that_has_changed_since_is_refused_and_other_files_may_come_and_go(tmp_path: Path) -> None:
     for name in ("warm", "run"):
         (tmp_path / name).mkdir()
