@@ -13,7 +13,7 @@ from clusterddp.project.project import short_path
 from clusterddp.runs import local_cache
 from clusterddp.runs.choose import Requester, UnknownRunError, choose_run, is_called
 from clusterddp.runs.run import Run
-from clusterddp.runs.run_on_hosts import BRIEF, Wanted, current_spools, gather
+from clusterddp.runs.run_on_hosts import BRIEF, Wanted, current_spools, gather, unheard_hosts
 from clusterddp.runs.view.run_view import RunView, run_views
 
 if TYPE_CHECKING:
@@ -42,7 +42,14 @@ def attach(site: Site, view: RunView) -> Run:
     """Return a handle of a view's run: it can ask the hosts about the run, stop it and follow it."""
     last_spools = current_spools(view, site.inventory)  # of the last attempt, by host
     return Run(
-        site, view.run, view.attempt, spools=last_spools, record=view.record, attempts=view.spools, live=view.live
+        site,
+        view.run,
+        view.attempt,
+        spools=last_spools,
+        record=view.record,
+        attempts=view.spools,
+        unheard=unheard_hosts(view),
+        live=view.live,
     )
 
 

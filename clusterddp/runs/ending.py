@@ -22,7 +22,7 @@ from clusterddp.remote.shared.run.run_state import ENDED_STATES
 from clusterddp.text.folding import folded_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -64,13 +64,7 @@ class EndDetector:
     def missing_lines_notice(self) -> list[str]:
         """Return a message about lines that were not waited for: which they are, and how to see them."""
         given_up = {**self.merge.failed, **self.given_up}
-        if not given_up:
-            return []
-        names, times = folded_names(sorted(given_up)), [time_ for time_ in given_up.values() if time_]
-        since = f" since {clock_time(min(times))}" if times else ""
-        hosts = ",".join(sorted(given_up))
-        shows = f"`clusterddp logs {self.run.id} --host {hosts}` asks for them again"
-        return [f"lines of {names}{since} may be missing, for nobody has waited for them; {shows}"]
+        return [missing_lines(self.run, given_up)] if given_up else []
 
     def _watch(self) -> None:
         """Ping hosts whenever the merge reports a change, and check for the run's end; the body of the thread."""
@@ -169,6 +163,13 @@ class EndDetector:
             return query_view(self.run, hosts, self.silent_hosts(), brief=True)
         except ClusterddpError:  # no host answers; the code that follows the streams reports it
             return None
+
+
+def missing_lines(run: RunOnHosts, hosts: Mapping[str, float | None]) -> str:
+    """Return a message about a run's lines of hosts that are not waited for, by when the last came from each host."""
+    since = f" since {clock_time(min(times))}" if (times := [time_ for time_ in hosts.values() if time_]) else ""
+    shows = f"`clusterddp logs {run.id} --attempt {run.attempt} --host {','.join(sorted(hosts))}` asks for them again"
+    return f"lines of {folded_names(sorted(hosts))}{since} may be missing, for nobody has waited for them; {shows}"
 
 
 def query_view(run: RunOnHosts, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:

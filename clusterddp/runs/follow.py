@@ -10,7 +10,7 @@ from clusterddp.errors import ClusterddpError, RunRemovedError, UsageError
 from clusterddp.logs.checked_frames import WorkersStarted
 from clusterddp.logs.merge import FrameArrived, Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.runs.ending import EndDetector, clock_time, query_view
+from clusterddp.runs.ending import EndDetector, clock_time, missing_lines, query_view
 from clusterddp.runs.streams import Streams
 from clusterddp.text.folding import folded_names
 
@@ -123,8 +123,12 @@ class Follower:
         run = self.run.at(view).of_attempt(attempt)
         self.tell("relaunched", f"attempt {attempt} on {folded_names(list(run.spools))}")
         selection = replace(self.selection, follow=False)
+        hosts = run.selected(selection)
+        heard = [name for name in hosts if run.spools[name]]
+        if unheard := set(hosts).difference(heard):
+            self.tell("missing", missing_lines(run, dict.fromkeys(unheard)))
         streams = Streams(run, selection)
-        with Merge(run.selected(selection), streams, follow=False, retry=brief_backoff) as merge:
+        with Merge(heard, streams, follow=False, retry=brief_backoff) as merge:
             yield from self._batches_of(merge, streams)
 
     def _batches_of(self, merge: Merge, streams: Streams) -> Iterator[list[Event]]:

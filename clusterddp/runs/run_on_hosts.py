@@ -145,6 +145,14 @@ def current_spools(view: RunView, inventory: Inventory) -> dict[str, str]:
     return view.current | dict.fromkeys(sorted(starting - view.current.keys()), "")
 
 
+def unheard_hosts(view: RunView) -> dict[int, tuple[str, ...]]:
+    """Return, for each attempt before the last one, the hosts of its plan that did not answer."""
+    planned: dict[int, set[str]] = {}
+    for node in view.earlier:
+        planned.setdefault(node.attempt, set()).update(node.record.hosts)
+    return {attempt: tuple(name for name in view.unreachable if name in hosts) for attempt, hosts in planned.items()}
+
+
 @dataclass(repr=False)
 class RunOnHosts:
     """One run, live or past: what identifies it, and how its hosts see it."""
@@ -157,6 +165,7 @@ class RunOnHosts:
     record: RunRecord  # what the run recorded about itself when it started
     # every attempt's spools; empty for a run that has just been started
     attempts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    unheard: Mapping[int, Sequence[str]] = field(default_factory=dict)  # earlier attempt → its hosts without an answer
     live: bool = True  # whether it was live when it was looked up
     submitted: tuple[str, ...] = ()  # the ids of all runs submitted together, if this one was just submitted
     notified: bool = False  # whether its hosts notify the webhook that it was started with
@@ -177,7 +186,8 @@ class RunOnHosts:
         if number not in attempts:
             numbers = ", ".join(map(str, sorted(attempts)))
             raise RunError(f"run {self.id} has no attempt {number}", remedy=f"its attempts: {numbers}")
-        return replace(self, attempt=number, spools=attempts[number], attempts=attempts)
+        spools = {**attempts[number], **dict.fromkeys(self.unheard.get(number, ()), "")}
+        return replace(self, attempt=number, spools=spools, attempts=attempts)
 
     @property
     def hosts(self) -> set[str]:
@@ -190,7 +200,8 @@ class RunOnHosts:
         spools = current_spools(view, self.cluster.inventory)
         # A view in which neither a host nor the project knows the run has an empty record: ours stays.
         record = view.record if view.nodes or view.local_record else self.record
-        return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=view.spools)
+        attempts, unheard = view.spools, unheard_hosts(view)
+        return replace(self, attempt=view.attempt, spools=spools, record=record, attempts=attempts, unheard=unheard)
 
     def view(
         self,

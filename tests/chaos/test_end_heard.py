@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.integration.cli import Done, Live
     from tests.lab.host import LabHost
 
-MISSING = remedy("runs/ending.py", "`clusterddp logs {} --host {}` asks for them again")
+MISSING = remedy("runs/ending.py", "`clusterddp logs {} --attempt {} --host {}` asks for them again")
 LINES = 100
 LIMIT = 120.0  # seconds until all have heard how the run ended
 HEARD = 20.0  # seconds after the first host has written the verdict: who waits for a silent stream hears it after 30

@@ -145,15 +145,14 @@ class AttemptReader:
     def __init__(self, attempts: list[Run], selection: Selection, silence: float) -> None:
         self.run: RunOnHosts = attempts[-1]  # once it was followed, in its last attempt
         self.selection, self.silence = selection, silence
-        self.attempts = attempts
         self.verdict: Verdict | None = None
         self.until_passed = False  # the run was followed until the time of ``--until``, and goes on
-        self.missing_hosts: set[str] = set()  # hosts whose lines are missing
-        if not selection.follow:  # hosts that do not answer were named already
-            self.missing_hosts = {host for run in attempts for host in run.selected(selection) if not run.spools[host]}
-            self.attempts = [_without_hosts(run, self.missing_hosts) for run in attempts]
-            if self.missing_hosts:
-                say(f"lines are missing: {folded_names(sorted(self.missing_hosts))}")
+        read = attempts[:-1] if selection.follow else attempts  # hosts of them that do not answer were named already
+        # hosts whose lines are missing
+        self.missing_hosts = {host for run in read for host in run.selected(selection) if not run.spools[host]}
+        if self.missing_hosts:
+            say(f"lines are missing: {folded_names(sorted(self.missing_hosts))}")
+        self.attempts = [*(_without_hosts(run, self.missing_hosts) for run in read), *attempts[len(read) :]]
 
     def read(
         self,

@@ -52,6 +52,7 @@ class RunView:
     run: str
     nodes: tuple[NodeReport, ...]
     silent: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()  # all hosts that did not answer, in the run's plan or not
     earlier: tuple[NodeReport, ...] = ()  # nodes of earlier attempts, oldest first
     spares: tuple[NodeReport, ...] = ()  # nodes that wait for a relaunch
     copies: tuple[VerdictRecord, ...] = ()  # all saved copies of the verdict: its hosts' and the project's
@@ -233,8 +234,7 @@ class RunView:
 
     def state(self) -> str:
         """Return the state of the whole run, in the terms of docs/status.md."""
-        verdict = self.verdict()
-        if verdict:
+        if verdict := self.verdict():
             return verdict.state
         if self.job and (not self.nodes or self.nodes[0].attempt < self.job.attempt):
             return self.job.state
@@ -287,8 +287,7 @@ class RunView:
         missing = sorted(set(ranks).difference(held))
         if not missing:
             return {rank: held[rank] for rank in ranks}
-        silent = [host.name for host in hosts if host.state == UNREACHABLE]
-        if silent:  # its ranks are not known
+        if silent := [host.name for host in hosts if host.state == UNREACHABLE]:  # its ranks are not known
             raise RunError(
                 f"rank {missing[0]} of run {self.run} was not found", remedy=f"{few(silent, 3)} did not answer"
             )
@@ -356,6 +355,7 @@ def _view(run: str, reports: Reports, unreachable: Sequence[str], shown: Verdict
         run=run,
         nodes=tuple(latest),
         silent=tuple(name for name in latest[0].record.hosts if name in unreachable),
+        unreachable=tuple(unreachable),
         earlier=tuple(participants[: -len(latest)]),
         spares=tuple(node for node in nodes if node.standby and node.host not in latest_hosts),
         copies=copies,

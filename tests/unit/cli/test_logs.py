@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.api.find_runs import attach
 from clusterddp.cli import run_lines
 from clusterddp.cli.actions import logs_action as logs
 from clusterddp.cli.main import main
@@ -122,6 +123,28 @@ def test_the_end_of_a_followed_run_is_told_of_its_last_attempt_unless_it_goes_on
     reader = logs.AttemptReader([first], Selection(follow=True), 0)
     reader.read(lambda _: None, {})
     assert (reader.exit_code(), told) == ((0, []) if until_passed else (5, [(last, verdict)]))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("attempt", ["all", 1])
+def test_lines_of_an_earlier_attempt_are_missing_where_its_host_does_not_answer_now(
+    capsys: pytest.CaptureFixture[str], attempt: int | str, *, follow: bool
+) -> None:
+    """The second attempt is without gpu01, which is off."""
+    first, second = (Told(0, hosts=hosts) for hosts in (["gpu00", "gpu01"], ["gpu00"]))
+    second.fields.update(attempt=2, spool="/second")
+    (view,) = run_views([first.node, second.node], ("gpu01",))
+    site: Any = SimpleNamespace(inventory=SimpleNamespace(hosts=(), groups={}))
+    run = attach(site, view)
+    assert run.spools == {"gpu00": "/second"}
+    attempts = logs.select_attempts(run, attempt, 1, follow=False)
+    logs._refuse_hosts_without_part(attempts, "gpu01", ["gpu01"])
+    reader = logs.AttemptReader([*attempts, run], Selection(follow=follow), 0)
+    assert reader.missing_hosts == {"gpu01"}
+    assert reader.attempts[0].spools == {"gpu00": first.node.spool}
+    assert capsys.readouterr().err == "clusterddp: lines are missing: gpu01\n"
+    assert follow or reader.exit_code() == 1
+    assert logs.AttemptReader([*attempts, run], Selection(pattern="gpu00"), 0).exit_code() == 0
 
 
 def _elastic() -> tuple[RunView, ...]:

@@ -204,7 +204,7 @@ def test_silent_hosts_are_looked_for_where_they_may_be_in_a_later_attempt(open_f
 def test_it_is_said_which_lines_may_be_missing_and_how_to_see_them(open_for_good: threading.Event) -> None:
     (line,) = given_up(Followed(view_of(nodes(0), heard=("gpu00",))), open_for_good).missing_lines_notice()
     assert line.startswith("lines of gpu01, gpu02 since ")
-    assert "`clusterddp logs r1 --host gpu01,gpu02`" in line
+    assert "`clusterddp logs r1 --attempt 1 --host gpu01,gpu02`" in line
 
 
 def test_lines_of_a_host_whose_stream_broke_for_good_may_be_missing_too() -> None:

@@ -19,11 +19,12 @@ from clusterddp.remote.shared.run.run_record import RunRecord
 from clusterddp.runs import ending
 from clusterddp.runs import follow as following
 from clusterddp.runs.follow import Follower
+from clusterddp.runs.run_on_hosts import unheard_hosts
 from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from clusterddp.runs.view.verdict_lines import Verdict
 
@@ -51,6 +52,7 @@ class Scripted:
         self.asked: list[dict[str, Any]] = []
         self.selection = Selection()
         self.attempts: dict[int, dict[str, str]] = {}
+        self.unheard: Mapping[int, Sequence[str]] = {}
 
     @property
     def hosts(self) -> set[str]:
@@ -79,11 +81,13 @@ class Scripted:
         later = Scripted(self.streams, self.told, view.attempt)
         later.spools = view.current | {name: "" for name in view.record.hosts if name not in view.current}
         later.record, later.asked, later.attempts = view.record, self.asked, view.spools
+        later.unheard = unheard_hosts(view)
         return later
 
     def of_attempt(self, number: int) -> Scripted:
         earlier = Scripted(self.streams, self.told, number)
-        earlier.spools, earlier.asked = self.attempts[number], self.asked
+        earlier.spools = {**self.attempts[number], **dict.fromkeys(self.unheard.get(number, ()), "")}
+        earlier.asked = self.asked
         return earlier
 
     def begun(self, progress: Callable[[str], None]) -> Scripted:  # noqa: ARG002
@@ -246,6 +250,20 @@ def test_attempts_that_began_and_ended_while_nobody_looked_are_shown_too() -> No
     assert shown == ["a\n", "b\n", "c\n"]
     assert [asked["spool"] for asked in run.asked] == ["/spool", "/spool/2", "/spool/3"]
     assert said == [("relaunched", "attempt 2 on gpu00"), ("relaunched", "attempt 3 on gpu00")]
+
+
+def test_of_an_attempt_that_nobody_looked_at_a_silent_host_is_told_and_not_waited_for() -> None:
+    nodes = []
+    for attempt, hosts in ((2, ["gpu00", "gpu01"]), (3, ["gpu00"])):
+        told = Told(0, hosts=hosts)
+        told.fields.update(attempt=attempt, spool=f"/spool/{attempt}")
+        nodes.append(told.succeeded(5).node)
+    (view,) = run_views(nodes, ["gpu01"])
+    run: Any = Scripted({"gpu00": [[line("a\n"), END], [line("b\n"), END], [line("c\n"), END]]}, [view])
+    said: list[tuple[str, str]] = []
+    _, shown = followed(run, said)
+    assert (shown, [event for event, _ in said]) == (["a\n", "b\n", "c\n"], ["relaunched", "missing", "relaunched"])
+    assert "`clusterddp logs r1 --attempt 2 --host gpu01` asks for them again" in said[1][1]
 
 
 def test_another_attempt_is_shown_when_all_its_hosts_have_begun() -> None:

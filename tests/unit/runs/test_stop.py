@@ -41,6 +41,7 @@ class FollowedRun(Run):
             local_record=None,
             job=None,
             silent=self.silent,
+            earlier=(),
         )
 
 
