@@ -10,7 +10,7 @@ from clusterddp.errors import ClusterddpError, RunRemovedError, UsageError
 from clusterddp.logs.checked_frames import WorkersStarted
 from clusterddp.logs.merge import FrameArrived, Merge, backoff, brief_backoff
 from clusterddp.remote.shared.run.run_state import RunState
-from clusterddp.runs.ending import EndDetector, clock_time, missing_lines, query_view
+from clusterddp.runs.ending import LOST_AFTER, EndDetector, clock_time, missing_lines, query_view
 from clusterddp.runs.streams import Streams
 from clusterddp.text.folding import folded_names
 
@@ -180,8 +180,15 @@ class Follower:
             )
 
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
-        """Return the seconds before a broken stream is reopened; None: never. A follow retries without limit."""
-        return backoff(attempt, error) if self.selection.follow else brief_backoff(attempt, error)
+        """Return the seconds before a broken stream is reopened; None: never.
+
+        A follow retries without limit, except for the last lines before ``--until`` if other hosts have sent theirs.
+        """
+        if not self.selection.follow:
+            return brief_backoff(attempt, error)
+        until, ended = self.selection.until_ns, self._merge and self._merge.ended
+        is_late = until is not None and time.time_ns() > until + LOST_AFTER * 1e9
+        return None if ended and is_late else backoff(attempt, error)
 
     def _wait_for_end(self) -> RunView:
         """Wait, after the logs have ended, for the hosts' exit records or for another attempt.

@@ -12,7 +12,7 @@ from clusterddp.errors import HostsError, RunRemovedError, UnreachableError
 from clusterddp.logs import merge as merging
 from clusterddp.logs.checked_frames import End, FilePart, Lines, LogFrame
 from clusterddp.logs.fold import Fold
-from clusterddp.logs.merge import Event, FrameArrived
+from clusterddp.logs.merge import Event, FrameArrived, StreamBroken
 from clusterddp.logs.render import TextRenderer
 from clusterddp.logs.selection import Position, Selection
 from clusterddp.remote.shared.run.run_record import RunRecord
@@ -225,6 +225,17 @@ def test_a_run_that_goes_on_after_until_is_followed_no_longer(pattern: str | Non
     follower = Follower(run, Selection(follow=True, until_ns=1, pattern=pattern))
     follower.follow(lambda _events: None)
     assert (follower.until_passed, follower.verdict) == (True, None)
+
+
+def test_after_until_no_host_out_of_reach_is_waited_for_though_the_run_goes_on() -> None:
+    (live,) = run_views([Told(0, hosts=["gpu00", "gpu01"]).node], ["gpu01"])
+    run: Any = Scripted({"gpu00": [[line("a\n"), End(ended=None)]], "gpu01": [[lost("gpu01")]]}, [live])
+    said: list[tuple[str, str]] = []
+    follower = Follower(run, Selection(follow=True, until_ns=1), lambda *event: said.append(event))
+    events = [event for batch in follower.batches() for event in batch]
+    assert (follower.until_passed, follower.verdict) == (True, None)
+    assert [event.retry for event in events if isinstance(event, StreamBroken)][-1] is None
+    assert [event for event, _ in said][-1] == "missing"
 
 
 @pytest.mark.parametrize("until", [1, 1 << 62])
