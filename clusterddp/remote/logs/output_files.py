@@ -194,6 +194,12 @@ class LogFile:
         start = self.line_start(limit)
         return min(limit, start + last_unit(self._read_at(limit - start, start)) + 1)
 
+    def last_redraw(self, limit: int) -> int:
+        """Where the last whole redraw of the unfinished line before ``limit`` begins, or else that line."""
+        start = self.line_start(limit)
+        data = self._read_at(limit - start, start)
+        return start + last_unit(data[: last_unit(data)])
+
     def lines_back(self, low: int, high: int) -> "Iterator[tuple[int, bytes]]":
         """(start, line without its end) of the lines in [low, high), last first, an unfinished last one included."""
         rest = b""

@@ -164,7 +164,7 @@ class LogTail:
                 if not self.logs.resumed(file):
                     lines = workers.setdefault(file.local_rank, [])
                     lines.extend(self._last_lines(group, file, limits[file.name], count, whole=whole))
-                    positions[file.name] = limits[file.name] if whole else file.line_start(limits[file.name])
+                    positions[file.name] = limits[file.name] if whole else file.last_redraw(limits[file.name])
         for lines in workers.values():
             for _, name, start in sorted(lines)[max(0, len(lines) - count) :]:
                 positions[name] = min(positions[name], start)
@@ -176,11 +176,11 @@ class LogTail:
     ) -> Iterator[Tuple[Tuple[int, Head], str, int]]:
         """(sort key, file, start) of the file's last ``count`` lines that match, from their last unit that does."""
         high = limit if whole else file.line_start(limit)
-        end, wanted = high, self._wanted(file)
+        end, wanted = high, self._wanted(file) or (lambda _at, _line: True)
         for start, line in file.lines_back(file.pos, high):
             if count <= 0:
                 return
-            found = start if wanted is None else _last_wanted(start, line, wanted)
+            found = _last_wanted(start, line, wanted)
             if found is not None:
                 yield (file.start or 0, group.head(file, end)), file.name, found
                 count -= 1

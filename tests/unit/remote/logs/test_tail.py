@@ -266,14 +266,31 @@ def test_tail_counts_lines_that_match(writer: Writer) -> None:
         ("%", 1, b" 90%\r"),
         ("%", 2, b" 20%\r 80%\r 90%\r"),
         ("^$", 1, b"\n"),
+        (None, 1, b"loss 2\n"),
+        (None, 3, b"loss 1\r\n\n 80%\r 90%\rloss 2\n"),
     ],
 )
 def test_the_last_lines_that_match_are_counted_behind_redraws_too(
-    writer: Writer, grep: str, count: int, found: bytes
+    writer: Writer, grep: str | None, count: int, found: bytes
 ) -> None:
     writer.say("0.0.out", b"\r 10%\r 20%\r    \rloss 1\r\n\n 80%\r 90%\rloss 2\n")
     writer.end()
     assert read(writer, grep=grep, tail=count).text() == found
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("count", [0, 1])
+def test_of_a_progress_bar_behind_the_last_lines_only_its_last_redraw_is_sent(
+    writer: Writer, count: int, *, follow: bool, timed: bool
+) -> None:
+    writer.say("0.0.out", b"1\n2\n")
+    for percent in range(99):
+        writer.say("0.0.err", b"\r %d%%" % percent)
+    tail = Tail(writer, tail=count, follow=follow, timed=timed).begin().wait(lambda tail: tail.text("0.0.err"))
+    assert (tail.text(), tail.text("0.0.err")) == (b"2\n" * count, b" 97%\r")
+    writer.end()
+    tail.finish()
 
 
 def test_tail_then_follow_goes_on(writer: Writer) -> None:
