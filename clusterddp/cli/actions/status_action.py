@@ -13,6 +13,9 @@ import click
 from clusterddp.cli import verbose
 from clusterddp.cli.output import say_warm_servers
 from clusterddp.cli.session import open_cluster
+from clusterddp.errors import ClusterddpError, HostsError
+from clusterddp.remote.shared.run.run_state import RunState
+from clusterddp.runs.wait import nobody_answers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +65,20 @@ def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> N
             _show(cluster, view, stacks=stacks, as_json=as_json, indent=None)
             sys.stdout.flush()
         shown_state = state
-        if not view.live:
+        if not view.live and view.state() != RunState.UNKNOWN:  # what nobody answers may go on
             return
         time.sleep(_WATCH_INTERVAL)
-        view = cluster.find_view(view.run)
+        view = _look_again(cluster, view.run)
+
+
+def _look_again(cluster: Cluster, run: str) -> RunView:
+    """Return the run as its hosts report it now; while none of them answers, ask on."""
+    while True:
+        try:
+            return cluster.find_view(run)
+        except ClusterddpError as error:
+            if not nobody_answers(error):
+                raise
+            for one in error.errors if isinstance(error, HostsError) else [error]:
+                cluster.connections.report(str(one))
+        time.sleep(_WATCH_INTERVAL)
