@@ -23,6 +23,7 @@ class CaughtUp:
     """All lines of the past were sent, up to these offsets by file; what follows is new."""
 
     offsets: Mapping[str, int]
+    whole: bool = True  # otherwise the offsets of other files follow first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,9 +64,8 @@ def _header(frame: Frame, run: str, attempt: int) -> LogHeader:
 
 
 def _end(body: bytes) -> End:
-    """Check the result of the operation: ``{ended, offsets}``."""
+    """Check the result of the operation: ``{ended}``."""
     fields = Fields(parse_json(body))
-    _offsets(fields)
     return End(ended=fields.raw("ended") if fields.given("ended") else None)
 
 
@@ -74,8 +73,7 @@ def read_frame(frame: Frame) -> LogFrame:
     """Check a frame after the first and before the last; raises ValueError if it is invalid."""
     fields = Fields(frame.header)
     if fields.given("caught_up"):
-        fields.flag("caught_up")
-        return CaughtUp(offsets=_offsets(fields))
+        return CaughtUp(offsets=_offsets(fields), whole=fields.flag("caught_up"))
     if fields.given("began"):
         return WorkersStarted(start=fields.number("began", _MAX_START))
     if fields.given("exited"):

@@ -253,7 +253,7 @@ class Merge:
         if not queue.events:
             self._filled.discard(queue)
         queue.not_full.notify()
-        if not isinstance(event, FrameArrived) or isinstance(event.frame, CaughtUp):
+        if not isinstance(event, FrameArrived) or _is_caught_up(event.frame):
             self._in_past.discard(queue)
         elif isinstance(event.frame, Lines):
             queue.waited = max(0.0, queue.waited - (len(event.body) + PER_FRAME) / PAST_RATE)
@@ -325,7 +325,7 @@ class Merge:
                 if not self._put(queue, FrameArrived(host=queue.host, frame=frame)):
                     return None, has_output
                 queue.offsets.update(offsets)
-                queue.caught_up = queue.caught_up or isinstance(frame, CaughtUp)
+                queue.caught_up = queue.caught_up or _is_caught_up(frame)
                 has_output = has_output or bool(offsets) or queue.caught_up
         except ClusterddpError as error:
             return error, has_output
@@ -355,6 +355,11 @@ def _next_time(queue: _HostQueue) -> int:
     event = queue.events[0]
     frame = event.frame if isinstance(event, FrameArrived) else None
     return frame.part.time or 0 if isinstance(frame, Lines) else 0
+
+
+def _is_caught_up(frame: LogFrame) -> bool:
+    """Return whether a frame ends the past lines of a host."""
+    return isinstance(frame, CaughtUp) and frame.whole
 
 
 def _offsets_after(frame: LogFrame) -> Mapping[str, int]:

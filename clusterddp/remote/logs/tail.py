@@ -2,9 +2,9 @@
 
 The arguments are a ``TailRequest`` (shared/logs/tail_request.py).
 
-First comes a frame ``hello``; then data frames (logs/chunk_sender.py), the past ordered by time; in follow mode an
-empty frame ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers
-have ended: the run's end may be near. The result is ``{ended, offsets}``.
+First comes a frame ``hello``; then data frames (logs/chunk_sender.py), the past ordered by time; in follow mode empty
+frames ``caught_up`` with all offsets, then what comes, as it comes, and an empty frame ``exited`` when workers have
+ended: the run's end may be near. The result is ``{ended}``.
 """
 
 import heapq
@@ -14,6 +14,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Union
 
 from ..helper.request import Request
+from ..shared.logs.log_frames import MAX_OFFSETS
 from ..shared.logs.tail_request import TailRequest
 from ..shared.run.plan import AGENT_LOG, SUPERVISOR
 from ..shared.schema.record import to_fields
@@ -86,10 +87,10 @@ class LogTail:
             over = self.ended()
         self.history(over)
         if self.asked.follow and not over:
-            self.request.send(b"", caught_up=True, offsets=self.logs.offsets())
+            self.send_caught_up()
             self.live()
         ended = self.spool.exit_record()
-        return {"ended": to_fields(ended) if ended else None, "offsets": self.logs.offsets()}
+        return {"ended": to_fields(ended) if ended else None}
 
     def ended(self) -> bool:
         """Whether nothing more will be written; ask before the last read."""
@@ -199,6 +200,13 @@ class LogTail:
             file.timed = file.name in timed
 
     # New lines
+
+    def send_caught_up(self) -> None:
+        """Say how far each file was read, in as many frames as that needs; the last one says that it was all."""
+        offsets = list(self.logs.offsets().items())
+        for begin in range(0, len(offsets) or 1, MAX_OFFSETS):
+            end = begin + MAX_OFFSETS
+            self.request.send(b"", caught_up=end >= len(offsets), offsets=dict(offsets[begin:end]))
 
     def live(self) -> None:
         """Send what is written from now on, until the run has ended or the time ``until`` has passed."""

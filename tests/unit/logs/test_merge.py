@@ -203,6 +203,27 @@ def test_a_broken_stream_goes_on_where_it_ended_and_nothing_comes_twice() -> Non
     assert sum(isinstance(event, StreamBroken) for event in events) == 2
 
 
+def test_a_host_whose_stream_broke_before_all_its_offsets_had_come_has_not_caught_up() -> None:
+    opened: list[Position] = []
+
+    def open_stream(_: str, position: Position) -> Iterator[LogFrame]:
+        opened.append(position)
+        yield CaughtUp(offsets={"0.0.out": 7}, whole=False)
+        if not position.offsets:
+            raise UnreachableError("h", "cut")
+        yield CaughtUp(offsets={"0.1.out": 5})
+        if not position.caught_up:
+            raise UnreachableError("h", "cut")
+        yield end()
+
+    list(Merge(["h"], open_stream, retry=lambda *_: 0.001))
+    assert [(position.offsets, position.caught_up) for position in opened] == [
+        ({}, False),
+        ({"0.0.out": 7}, False),
+        ({"0.0.out": 7, "0.1.out": 5}, True),
+    ]
+
+
 def test_a_host_given_up_ends_and_the_error_is_told() -> None:
     def open_stream(host: str, _: Position) -> Iterator[LogFrame]:
         if host == "bad":

@@ -5,7 +5,8 @@
     began      began: the number of a start of the workers    when they are started again, in a follow
     exited     exited: how many workers have ended so far     when more of them have, in a follow
     stalled    stalled: how many stalls there were so far     when there is another, in a follow
-    caught_up  caught_up: true, offsets {file: offset}        in a follow, between the past and what comes
+    caught_up  caught_up, offsets {file: offset}              in a follow, between the past and what comes; caught_up
+                                                              is false in all but the last
 
 ``file`` names a file of the spool: ``<start>.<local_rank>.<out|err>`` or ``agent.out``. With ``pieces`` the body holds
 lines of both streams of that worker in the order in which they were written: the sizes of pieces that are of ``file``
@@ -14,6 +15,7 @@ and of its other stream in turn; ``second`` has ``offset``, ``next`` and ``time`
 
 MAX_ATTEMPT = 1 << 20
 MAX_PIECES = 400  # of a frame; their sizes fit into its header
+MAX_OFFSETS = 1000  # of a frame; they fit into its header
 
 
 def is_run(text: str) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from clusterddp.logs.checked_frames import CaughtUp
 from clusterddp.remote.logs.output_files import LogFiles
 from clusterddp.remote.logs.tail import tail
-from clusterddp.remote.shared.wire.frames import MAX_BODY
+from clusterddp.remote.shared.wire.frames import MAX_BODY, encode
 from clusterddp.remote.system.bootstrap import Refused
 from tests.unit.plan_made import plan_text
 from tests.unit.spool_writer import SECOND, Tail, Writer, caught_up, read, times
@@ -31,7 +32,7 @@ def test_a_plain_read_gives_every_byte_with_its_place_and_rank(writer: Writer) -
     assert last["open"]
     assert "open" not in first
     assert (found.result["ended"]["state"], found.result["ended"]["exit_code"]) == ("succeeded", 7)
-    assert found.result["offsets"] == {"0.0.out": 29}
+    assert last["next"] == 29
 
 
 def test_an_unfinished_line_of_a_live_run_stays_back(writer: Writer) -> None:
@@ -50,9 +51,9 @@ def test_an_unfinished_line_stays_back_however_long_and_the_redraws_before_it_do
     keep_alive(writer)
     found = read(writer, timed=timed)
     assert found.text() == begun
-    assert found.result["offsets"] == {"0.0.out": len(begun)}
+    assert found.data[-1].header["next"] == len(begun)
     writer.say("0.0.out", b"y\n")
-    assert read(writer, timed=timed, offsets=found.result["offsets"]).text() == b"x" * 200_000 + b"y\n"
+    assert read(writer, timed=timed, offsets={"0.0.out": len(begun)}).text() == b"x" * 200_000 + b"y\n"
 
 
 def test_logs_that_are_removed_while_they_are_read_are_gone(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +300,26 @@ def test_tail_then_follow_goes_on(writer: Writer) -> None:
     writer.write("0.0.out", b"4\n")
     writer.end()
     assert tail.finish().text() == b"3\n4\n"
+
+
+def test_a_worker_that_was_started_again_hundreds_of_times_is_followed(writer: Writer) -> None:
+    """The offsets of all its files fit into no frame; where the stream breaks among them, the past is read again."""
+    for start in range(1, 200):
+        for local_rank in range(8):
+            for stream in ("out", "err"):
+                (writer.logs / f"{start}.{local_rank}.{stream}").touch()
+    writer.say("0.0.out", b"1\n")
+    tail = Tail(writer, follow=True).begin().wait(caught_up)
+    writer.write("0.0.out", b"2\n")
+    writer.end()
+    tail.finish()
+    told = [frame for frame in tail.check_frames() if isinstance(frame, CaughtUp)]
+    assert [frame.whole for frame in told] == [False, False, False, True]
+    assert sum(len(frame.offsets) for frame in told) == 199 * 16 + 1
+    for frame in tail.frames:
+        encode({"id": 1, "kind": "data", **frame.header}, frame.body)  # raises an error for one that is too long
+    assert tail.text() == b"1\n2\n"
+    assert tail.result.keys() == {"ended"}
 
 
 def test_a_hole_at_the_head_is_told_and_reading_goes_on_at_a_line(writer: Writer) -> None:
