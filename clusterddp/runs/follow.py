@@ -168,7 +168,7 @@ class Follower:
     def _report_broken(self, merge: Merge, streams: Streams) -> None:
         """Report, once per silence, that the streams of all hosts are broken, so the run's state is unknown."""
         waited = merge.waited_for
-        if not waited or not merge.broken.issuperset(waited):
+        if not waited or not merge.broken.issuperset(waited) or self._leaves_out:
             self._silence_reported = False
         elif not self._silence_reported and not merge.ended:
             self._silence_reported = True
@@ -182,13 +182,31 @@ class Follower:
     def _retry(self, attempt: int, error: ClusterddpError) -> float | None:
         """Return the seconds before a broken stream is reopened; None: never.
 
-        A follow retries without limit, except for the last lines before ``--until`` if other hosts have sent theirs.
+        A follow retries without limit, except for the last lines before ``--until`` if other hosts have sent theirs,
+        and where hosts that are not read say that the run goes on in a later attempt, or has ended.
         """
         if not self.selection.follow:
             return brief_backoff(attempt, error)
         until, ended = self.selection.until_ns, self._merge and self._merge.ended
         is_late = until is not None and time.time_ns() > until + LOST_AFTER * 1e9
-        return None if ended and is_late else backoff(attempt, error)
+        is_over = (ended and is_late) or (attempt > 1 and self._is_over_elsewhere())
+        return None if is_over else backoff(attempt, error)
+
+    def _is_over_elsewhere(self) -> bool:
+        """Return whether hosts that are not selected have reported the end of this attempt, or the next one."""
+        if not self._leaves_out:
+            return False
+        broken = set(self._merge.broken) if self._merge else set()
+        try:
+            view = query_view(self.run, None, self._silent | broken, brief=True)
+        except ClusterddpError:  # the next try asks again
+            return False
+        return view.attempt > self.run.attempt or (view.settled and not view.live)
+
+    @property
+    def _leaves_out(self) -> bool:
+        """Whether hosts of the attempt are not read, because the selection leaves them out."""
+        return len(self.run.selected(self.selection)) < len(self.run.spools)
 
     def _wait_for_end(self) -> RunView:
         """Wait, after the logs have ended, for the hosts' exit records or for another attempt.
