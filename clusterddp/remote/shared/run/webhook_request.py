@@ -5,7 +5,8 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from typing import Any, Dict, Mapping, Tuple
+from http import HTTPStatus
+from typing import IO, Any, Dict, Mapping, Optional, Tuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from .run_record import RunRecord
@@ -32,6 +33,32 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
     }
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Sends a notice to where its server says that the webhook has moved.
+
+    urllib would ask there by GET, without the notice, and take the answer for a success. Only 303 means that the notice
+    was taken. No redirect leads from HTTPS to HTTP: it counts as a failure.
+    """
+
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # unknown to Python before 3.11
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> Optional[urllib.request.Request]:
+        """The request that follows an answer with this code; None: there is none."""
+        if urlsplit(newurl).scheme not in (urlsplit(req.full_url).scheme, "https"):
+            return None
+        if code == HTTPStatus.SEE_OTHER:
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return urllib.request.Request(newurl, req.data, req.headers)  # noqa: S310 - http or https alone
+
+
 def request_of(url: str, notice: Mapping[str, Any]) -> urllib.request.Request:
     """A POST of ``notice`` as JSON. User and password of the URL go as Basic authorization, which no redirect has."""
     plain, authorization = _split_account(url)
@@ -48,7 +75,7 @@ def post(url: str, notice: Mapping[str, Any], patience: float) -> Tuple[str, boo
     Returns why it failed (empty if it did not; never with the URL), and whether another try may help.
     """
     try:
-        with urllib.request.urlopen(request_of(url, notice), timeout=patience):  # noqa: S310 - http or https alone
+        with urllib.request.build_opener(_Redirects).open(request_of(url, notice), timeout=patience):
             return "", False
     except urllib.error.HTTPError as error:
         error.close()

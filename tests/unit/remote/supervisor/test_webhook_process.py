@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import http.client
+import io
 import json
 import shutil
 import time
@@ -230,6 +232,33 @@ def test_user_and_password_of_a_url_are_shown_to_its_server_and_to_none_that_it_
     assert server.authorized == ["Basic " + base64.b64encode(b"al@ice:p:w/d").decode()] * 2
     assert other.authorized == [None]
     assert webhook_process._why_unreachable(url) == ""
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+def test_a_webhook_that_has_moved_is_told_at_its_new_place(server: Served, code: int) -> None:
+    with served() as other:
+        server.codes, server.location = [code], other.url
+        assert webhook_request.post(server.url, {"event": "done"}, 10) == ("", False)
+    assert other.told == [{"event": "done"}]
+
+
+def test_a_notice_that_was_taken_is_told_nowhere_else(server: Served) -> None:
+    with served() as other:
+        server.codes, server.location = [303], other.url
+        assert webhook_request.post(server.url, {"event": "done"}, 10) == ("", False)
+    assert (other.told, other.authorized) == ([], [None])
+
+
+@pytest.mark.parametrize("place", ["ftp://127.0.0.1:9/x", "file:///etc/hostname"])
+def test_a_redirect_to_no_web_server_is_a_failure(server: Served, place: str) -> None:
+    server.codes, server.location = [302], place
+    assert webhook_request.post(server.url, {"event": "done"}, 10) == ("HTTP 302", False)
+
+
+def test_no_redirect_leads_from_https_to_http() -> None:
+    request, moved = webhook_request.request_of("https://127.0.0.1:9/x", {}), "http://127.0.0.1:9/x"
+    headers = http.client.HTTPMessage()
+    assert webhook_request._Redirects().redirect_request(request, io.BytesIO(), 301, "", headers, moved) is None
 
 
 @pytest.mark.parametrize("url", ["http://alice:pw@127.0.0.1:9/x", "http://alice:p/w@127.0.0.1/x", "http://a:b@[::bad/"])
