@@ -91,8 +91,8 @@ def stack_reports(spool: Spool, live: Sequence[NodeEvent]) -> List[StackReport]:
 
 def live_workers(events: Sequence[NodeEvent]) -> List[NodeEvent]:
     """The ``worker_started`` events of workers that have not ended."""
-    ended = {None, *(event.pid for event in of_kind(events, WORKER_EXITED))}
-    return [event for event in of_kind(events, WORKER_STARTED) if event.pid not in ended]
+    ended = {(event.key, event.pid) for event in of_kind(events, WORKER_EXITED)}  # a pid alone may be another's later
+    return [event for event in of_kind(events, WORKER_STARTED) if event.pid and (event.key, event.pid) not in ended]
 
 
 def find_py_spy(python: str) -> Optional[str]:

@@ -69,8 +69,8 @@ def ended_traces(request: Request) -> List[Dict[str, Any]]:
 def worker_traces(spool: Spool, events: Sequence[NodeEvent]) -> List[WorkerTrace]:
     """Read the collectives of each running worker, and of those of the last start that have exited with code 0."""
     workers = live_workers(events)
-    exited = {event.pid: event.exit_code for event in of_kind(events, WORKER_EXITED)}
-    ended = [event for event in newest_start(events) if exited.get(event.pid) == 0 and event not in workers]
+    well = {(event.key, event.pid) for event in of_kind(events, WORKER_EXITED) if not event.exit_code}
+    ended = [event for event in newest_start(events) if (event.key, event.pid) in well]
     deadline = time.monotonic() + TIMEOUT
     table = procfs.snapshot() if workers else {}
     with ThreadPoolExecutor(min(AT_ONCE, len(workers) or 1)) as pool:

@@ -12,9 +12,9 @@ from typing import Callable, Dict, List, Optional, Set, Tuple
 from ..processes import terminate
 from ..processes.ownership import NodeProcesses
 from ..processes.roster import RosterWriter
+from ..processes.stacks import live_workers
 from ..rendezvous.participants import Participants
 from ..shared.processes.exit_codes import EXIT_CANNOT_START
-from ..shared.run.event_schema import WORKER_STARTED
 from ..shared.run.node_env import STATIC
 from ..shared.run.plan import AGENT_LOG, BACKEND, PARTICIPANTS, PORT_PLACEHOLDER, NodePlan
 from ..shared.run.spool_records import LeftProcess
@@ -282,10 +282,10 @@ class Children:
 
     def record_orphan(self, pid: int, status: int, agent_bytes: int, time_ns: int) -> None:
         """Record the end of an orphan at ``time_ns``, if it was a worker whose shim was killed: nobody else does."""
-        events = [event for event in self.spool.events() if pid in (event.pid, event.more.get("pid"))]
-        if [event.kind for event in events] != [WORKER_STARTED]:
+        worker = next((event for event in live_workers(self.spool.events()) if event.pid == pid), None)
+        if worker is None:
             return
-        started = {name: getattr(events[0], name) for name in ("start", "local_rank", "rank", "pid")}
+        started = {name: getattr(worker, name) for name in ("start", "local_rank", "rank", "pid")}
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = exit_code(status)
         ended = {"status": status, "exit_code": code, "signal": number, "maxrss_kib": None}

@@ -91,6 +91,16 @@ def test_of_workers_that_have_ended_a_look_tells_those_of_the_last_start_that_en
     assert [each.why for each in found] == ["", "it has ended, and wrote nothing down"]
 
 
+def test_a_live_worker_is_told_whose_pid_an_earlier_one_had(spool: Spool) -> None:
+    """The kernel gives out numbers again: on many machines after 32,768 processes."""
+    pid = os.getpid()
+    spool.event(WORKER_STARTED, start=0, local_rank=1, rank=5, pid=pid)
+    spool.event(WORKER_EXITED, start=0, local_rank=1, rank=5, pid=pid, exit_code=0)
+    spool.event(WORKER_STARTED, start=1, local_rank=0, rank=4, pid=pid)
+    (found,) = worker_traces(spool, spool.events())
+    assert (found.rank, found.start, found.ended) == (4, 1, False)
+
+
 @pytest.mark.parametrize(
     "data",
     [

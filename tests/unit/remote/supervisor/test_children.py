@@ -48,6 +48,22 @@ def test_a_worker_whose_shim_was_killed_ended_before_the_agent_that_noticed(
     assert failure.text == "its parent process (clusterddp's) was killed by SIGKILL"
 
 
+def test_a_worker_whose_pid_an_earlier_one_had_ends_on_record_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(str(tmp_path))
+    spool.event("worker_started", pid=WORKER, start=0, local_rank=1, rank=3)
+    spool.event("worker_exited", pid=WORKER, start=0, local_rank=1, rank=3, exit_code=1)
+    spool.event("worker_started", pid=WORKER, start=1, local_rank=0, rank=2)
+    own: Any = Children.__new__(Children)
+    own.spool = spool
+    monkeypatch.setattr(procfs, "exists", lambda _pid: True)
+    own.record_orphan(WORKER, int(signal.SIGKILL), 0, 1)
+    own.record_orphan(WORKER, int(signal.SIGKILL), 0, 2)  # another process that had it later
+    (failure,) = worker_failures(evidence(spool))
+    assert (failure.rank, failure.start, failure.exited_ns) == (2, 1, 1)
+
+
 def test_a_shorter_lease_reaches_the_agent_at_once_and_a_longer_one_soon() -> None:
     ours, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, agents:
