@@ -54,9 +54,10 @@ class Notifier:
 
     def close(self) -> None:
         """Wait for the reports that are under way, with a limit; Ctrl-C ends the wait and keeps the run's exit code."""
+        deadline = time.monotonic() + SEND_TIMEOUT  # of all: a server may answer each with a byte now and then
         try:
             for thread in self._threads:
-                thread.join(SEND_TIMEOUT)
+                thread.join(max(0.0, deadline - time.monotonic()))
         except KeyboardInterrupt:
             say("--notify: not waited for any longer")
 

@@ -8,10 +8,12 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusterddp.cli import notify
 from clusterddp.cli.main import main
 from clusterddp.cli.notify import Notifier
 from clusterddp.project.crash import without_secrets
@@ -78,6 +80,22 @@ def test_ctrl_c_while_a_server_hangs_ends_the_wait_and_nothing_else(capsys: pyte
         notifier.close()  # raises nothing
         interrupt.join()
     assert capsys.readouterr().err == "clusterddp: --notify: not waited for any longer\n"
+
+
+def test_reports_that_do_not_end_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5.0]
+    waits: list[float] = []
+
+    class Hanging:
+        def join(self, timeout: float) -> None:
+            waits.append(timeout)
+            now[0] += timeout
+
+    monkeypatch.setattr(notify, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    notifier: Any = Notifier("http://127.0.0.1:9/x", "abc", RECORD)
+    notifier._threads = [Hanging(), Hanging(), Hanging()]
+    notifier.close()
+    assert waits == [notify.SEND_TIMEOUT, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
