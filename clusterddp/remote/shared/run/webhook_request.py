@@ -36,8 +36,9 @@ def notice_of(run: str, record: RunRecord, event: str, text: str, now: int) -> D
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Sends a notice to where its server says that the webhook has moved.
 
-    urllib would ask there by GET, without the notice, and take the answer for a success. Only 303 means that the notice
-    was taken. No redirect leads from HTTPS to HTTP: it counts as a failure.
+    urllib would ask there by GET, without the notice, and take the answer for a success. Only 303, and 302 to another
+    host, mean that the notice was taken, and the answer lies there: Google's Apps Script says it so. No redirect leads
+    from HTTPS to HTTP: it counts as a failure.
     """
 
     http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # unknown to Python before 3.11
@@ -52,9 +53,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> Optional[urllib.request.Request]:
         """The request that follows an answer with this code; None: there is none."""
-        if urlsplit(newurl).scheme not in (urlsplit(req.full_url).scheme, "https"):
+        asked, place = urlsplit(req.full_url), urlsplit(newurl)
+        if place.scheme not in (asked.scheme, "https"):
             return None
-        if code == HTTPStatus.SEE_OTHER:
+        if code == HTTPStatus.SEE_OTHER or (code == HTTPStatus.FOUND and place.hostname != asked.hostname):
             return super().redirect_request(req, fp, code, msg, headers, newurl)
         return urllib.request.Request(newurl, req.data, req.headers)  # noqa: S310 - http or https alone
 

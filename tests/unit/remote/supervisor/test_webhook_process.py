@@ -242,9 +242,10 @@ def test_a_webhook_that_has_moved_is_told_at_its_new_place(server: Served, code:
     assert other.told == [{"event": "done"}]
 
 
-def test_a_notice_that_was_taken_is_told_nowhere_else(server: Served) -> None:
+@pytest.mark.parametrize(("code", "host"), [(303, "127.0.0.1"), (302, "localhost")])
+def test_a_notice_that_was_taken_is_told_nowhere_else(server: Served, code: int, host: str) -> None:
     with served() as other:
-        server.codes, server.location = [303], other.url
+        server.codes, server.location = [code], other.url.replace("127.0.0.1", host)
         assert webhook_request.post(server.url, {"event": "done"}, 10) == ("", False)
     assert (other.told, other.authorized) == ([], [None])
 
