@@ -1,6 +1,6 @@
 """What a message tells a user to do can be done: every command and option of ours in the source's texts is parsed.
 
-Texts are all string literals that are no docstrings; what is filled in at run time stands there as a 0.
+Texts are all string literals that are no docstrings; what is filled in at run time stands there as a 1.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def said() -> list[tuple[str, str]]:
     for path in sorted(SOURCE.rglob("*.py")):
         if path.name != "report_html.py":  # whose style sheet has --words
             name = path.relative_to(SOURCE).as_posix()
-            found += [(name, text) for text in string_literals(path, "0") if " " in text]
+            found += [(name, text) for text in string_literals(path, "1") if " " in text]
     return found
 
 
 def parse(line: str) -> None:
     """Parse a line as the program would; it is not run."""
-    name, *words = shlex.split(line.replace("…", "0"))
+    name, *words = shlex.split(line.replace("…", "1"))
     assert name in COMMANDS
     command(name).make_context(name, words).close()
 

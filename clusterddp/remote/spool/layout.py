@@ -390,8 +390,8 @@ def rebooted(spool: Spool) -> bool:
 def is_starting(spool: Spool) -> bool:
     """Whether a run's folder may be that of a start in progress: less than a minute old, without a supervisor yet."""
     try:
-        return not (is_stale(spool) or spool.recorded_supervisor() or spool.exit_record())
-    except FileNotFoundError:  # another connection has just removed it
+        return not (is_stale(spool) or spool.recorded_supervisor() or spool.exit_record() or is_stale(spool))
+    except FileNotFoundError:  # another connection has just removed it: before, or as the last look shows, meanwhile
         return False
 
 
