@@ -50,11 +50,13 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
 
 
 def entry_of(name: str, values: Mapping[str, object]) -> HostEntry:
-    """Read a host from values, by the names of its fields: each is checked, and may be written, as in an inventory.
+    """Read a host from values, by the names of our variables without ``clusterddp_``, or else of its fields.
 
-    Raises ``InventoryError``, which names the variable.
+    Each is checked, and may be written, as in an inventory. Raises ``InventoryError``, which names the variable.
     """
-    names = {key: VARIABLES[key].names[-1] if key in VARIABLES else f"{PREFIX}{key}" for key in values}
+    ours = {key: f"{PREFIX}{key}" for key in values}  # first: `address` is the one for data, not the field's
+    of_field = {key: VARIABLES[key].names[-1] for key in values if key in VARIABLES}
+    names = {key: name if name in variable_names.OURS else of_field.get(key, name) for key, name in ours.items()}
     # A mapping of Fabric's configuration is no dict.
     text = json.dumps(
         {names[key]: value for key, value in values.items()},

@@ -42,11 +42,13 @@ def test_connections_that_differ_by_port_or_user_alone_are_refused() -> None:
 
 def test_what_is_said_of_hosts_is_read_as_in_an_inventory() -> None:
     said = {"setup": "module load cuda\nulimit -n 4096", "env": {"OMP_NUM_THREADS": 8}, "ports": (29500, 29999)}
+    said["address"] = "10.0.0.5"  # clusterddp_address: the data's, while the connection goes where it went
     config = Config({"clusterddp": said})  # its mappings are no dicts
     with tasks.cluster(Connection("gpu00"), **dict(config["clusterddp"])) as cluster:
         (entry,) = cluster.inventory.hosts
     assert entry.setup == ("module load cuda", "ulimit -n 4096")
     assert (entry.env, entry.ports) == ({"OMP_NUM_THREADS": "8"}, (29500, 29999))
+    assert (entry.address, entry.data_address) == ("gpu00", "10.0.0.5")
     for wrong, message in (
         ({"pyton": "x"}, "'clusterddp_pyton' is not a variable of clusterddp; did you mean clusterddp_python?"),
         ({"nproc": "two"}, "variables of gpu00:1:clusterddp_nproc: must be auto or a number from 1 to 1024, got 'two'"),
