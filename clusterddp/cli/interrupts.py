@@ -93,9 +93,11 @@ def _interrupting_only(number: signal.Signals) -> Iterator[None]:
 
 def _wake_main_thread(taken: int, main: int) -> None:
     """Read the numbers of signals as they are taken; after each, send the main thread signals that are for it alone."""
+    more = select.poll()  # select() takes no number beyond 1023, as inherited descriptors may leave us
+    more.register(taken, select.POLLIN)
     while os.read(taken, 64):
         for pause in _WAKE_AFTER:
-            if select.select([taken], [], [], pause)[0]:
+            if more.poll(pause * 1000):
                 break
             signal.pthread_kill(main, _WAKE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -92,6 +93,15 @@ def test_it_gives_up_the_line_at_each_prompt(tmp_path: Path) -> None:
             terminal.key("\x03")
         done = terminal.end()
     assert (done.code, done.out.count("given up")) == (0, 40), done.out
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2048, reason="fewer descriptors are allowed here")
+def test_it_ends_that_wait_with_many_descriptors_open() -> None:
+    module = "clusterddp.cli.actions.hosts_action"
+    many = "import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
+    many += "for _ in range(1100): os.dup(0)\n"
+    pressed = pressed_at(module, "hosts", before=many, more=TAKEN_ELSEWHERE)
+    assert pressed == (EXIT_INTERRUPTED, "clusterddp: interrupted\n")
 
 
 def test_it_stays_ignored_where_it_was() -> None:
