@@ -82,7 +82,13 @@ def cluster(hosts: Hosts, **variables: Any) -> Cluster:
 
     ``variables``: what an inventory would say of all of them, without ``clusterddp_``: ``python``, ``setup``, ``env``.
     """
-    return _ClusterOverConnections(list(hosts) if _are_several(hosts) else [hosts], **variables)
+    return _ClusterOverConnections(_distinct(hosts if _are_several(hosts) else [hosts]), **variables)
+
+
+def _distinct(connections: Iterable[Connection]) -> list[Connection]:
+    """Return each connection once: a batch system's list of nodes has a host once for each of its slots."""
+    # Fabric's own equality leaves gateways out, behind which two hosts may have one address.
+    return list({(one, one.original_host, one.gateway): one for one in connections}.values())
 
 
 def _are_several(hosts: Any) -> bool:

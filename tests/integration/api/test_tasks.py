@@ -40,6 +40,14 @@ def test_connections_that_differ_by_port_or_user_alone_are_refused() -> None:
             tasks.cluster([Connection(one) for one in pair])
 
 
+def test_a_connection_that_is_given_twice_is_one_host() -> None:
+    with tasks.cluster([Connection(one) for one in ("gpu00", "gpu01", "gpu00")]) as cluster:
+        assert [entry.name for entry in cluster.inventory.hosts] == ["gpu00", "gpu01"]
+    behind = [Connection("10.0.0.5", gateway=Connection(one)) for one in ("east", "west")]
+    with pytest.raises(UsageError, match="two connections are to"):
+        tasks.cluster(behind)
+
+
 def test_what_is_said_of_hosts_is_read_as_in_an_inventory() -> None:
     said = {"setup": "module load cuda\nulimit -n 4096", "env": {"OMP_NUM_THREADS": 8}, "ports": (29500, 29999)}
     said["address"] = "10.0.0.5"  # clusterddp_address: the data's, while the connection goes where it went
