@@ -89,7 +89,7 @@ class Execution:
     def close(self) -> None:
         """Stop reading, and have a command that still runs ended, for which nobody waits."""
         if not self._stopping.is_set() and len(self.results) < len(self._entries):
-            threading.Thread(target=self._order_end, name="end of the command", daemon=True).start()
+            self._order_end()
         self._merge.close()
         if self._input:
             self._input.close()
@@ -116,12 +116,15 @@ class Execution:
             self.results.setdefault(name, unreached(name, _NO_REPORT))
 
     def _order_end(self) -> None:
-        """Let no more hosts begin, and order those that have to end the command."""
+        """Let no more hosts begin, and order those that have to end the command; one that takes nothing delays none."""
         with self._beginning:
             self._stopping.set()
         for name in self._begun:
-            with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
-                self._outgoing[name].order(**_STOP)
+            threading.Thread(target=self._order_end_on, args=(name,), name=f"end {name}", daemon=True).start()
+
+    def _order_end_on(self, name: str) -> None:
+        with contextlib.suppress(HostError):  # the host is lost, which the thread that reads reports
+            self._outgoing[name].order(**_STOP)
 
     def _events(self, deadline: float | None) -> Iterator[list[Event]]:
         """Yield batches until every host has a result, or until ``deadline``."""

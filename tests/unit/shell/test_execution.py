@@ -130,6 +130,29 @@ def test_a_command_whose_caller_was_interrupted_is_stopped() -> None:
     assert host.code.get(timeout=10) == 143
 
 
+def test_a_host_that_takes_nothing_delays_the_end_on_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {name: FakeHost(name, sleeps=True) for name in ("gpu00", "gpu01")}
+    over = threading.Event()
+
+    def stall(_op: str, _args: object, outgoing: Outgoing) -> Iterator[Frame]:
+        outgoing.attach(lambda *_: over.wait(20))
+        hosts["gpu00"].begun.set()
+        over.wait(20)
+        yield Frame({"kind": "end"}, b"{}")
+
+    monkeypatch.setattr(hosts["gpu00"], "stream", stall)
+    group = HostGroup([host.entry for host in hosts.values()], lambda entry: hosts[entry.name])  # type: ignore[arg-type, return-value]
+    execution = Execution(
+        group, Command(argv=("true",), bare=True), workdirs=dict.fromkeys(hosts, ""), subfolder="", given=None
+    )
+    assert all(host.begun.wait(10) for host in hosts.values())
+    execution.close()
+    try:
+        assert hosts["gpu01"].code.get(timeout=10) == 143
+    finally:
+        over.set()
+
+
 @pytest.mark.parametrize("bare", [True, False])
 def test_a_host_that_does_not_report_the_end_in_time_is_given_up(
     monkeypatch: pytest.MonkeyPatch, *, bare: bool
