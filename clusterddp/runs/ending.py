@@ -174,11 +174,16 @@ def missing_lines(run: RunOnHosts, hosts: Mapping[str, float | None]) -> str:
 
 def query_view(run: RunOnHosts, hosts: set[str] | None, silent: set[str], *, brief: bool = False) -> RunView:
     """Return the run as all its hosts, or the given ones, report it now; hosts known to be silent are not asked."""
-    # The view's ``silent`` names these hosts too, as if they had been asked in vain.
+    # The view names these hosts too, as if they had been asked in vain.
     asked, without = (None, silent) if hosts is None else (hosts - silent, ())
     view = run.view(asked, brief=brief, quiet=True, patience=SILENCE_LIMIT, without=without)
-    skipped = silent if hosts is None else silent & hosts
-    return replace(view, silent=tuple(dict.fromkeys((*view.silent, *sorted(skipped & set(view.record.hosts))))))
+    skipped = sorted(silent if hosts is None else silent & hosts)
+    planned = [name for name in skipped if name in view.record.hosts]
+    return replace(
+        view,
+        silent=tuple(dict.fromkeys((*view.silent, *planned))),
+        unreachable=tuple(dict.fromkeys((*view.unreachable, *skipped))),
+    )
 
 
 def clock_time(seconds: float) -> str:

@@ -65,7 +65,7 @@ def _watch(cluster: Cluster, view: RunView, *, stacks: bool, as_json: bool) -> N
             _show(cluster, view, stacks=stacks, as_json=as_json, indent=None)
             sys.stdout.flush()
         shown_state = state
-        if not view.live and view.state() != RunState.UNKNOWN:  # what nobody answers may go on
+        if not view.live and (view.nodes or view.state() != RunState.UNKNOWN):  # it may go on where no host answers
             return
         time.sleep(_WATCH_INTERVAL)
         view = _look_again(cluster, view.run)

@@ -68,6 +68,13 @@ def test_a_run_is_watched_on_while_no_host_answers(
     assert list(cluster.reported) == ["gpu00: no answer", "gpu01: no answer"]
 
 
+def test_a_run_whose_end_one_host_keeps_to_itself_is_not_watched_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Cluster(view_of(running(0), running(1)), view_of(running(0).succeeded(5))).watch(monkeypatch)
+    assert states(capsys) == ["running", "unknown"]
+
+
 def test_a_run_that_is_not_there_any_more_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunRemovedError):
         Cluster(view_of(running(0), running(1)), RunRemovedError("run r1 was removed")).watch(monkeypatch)

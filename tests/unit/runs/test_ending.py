@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -17,7 +18,8 @@ from clusterddp.logs.merge import Merge, StreamBroken, StreamEnded
 from clusterddp.remote.shared.schema.record import to_fields
 from clusterddp.remote.shared.verdict.judge import VerdictRecord
 from clusterddp.runs import ending
-from clusterddp.runs.ending import EndDetector
+from clusterddp.runs.ending import EndDetector, query_view
+from clusterddp.runs.run_on_hosts import unheard_hosts
 from clusterddp.runs.view.run_view import RunView, run_views
 from tests.lab.system import wait_until
 from tests.unit.runs_told import Told
@@ -363,3 +365,15 @@ def test_a_host_whose_connection_is_never_made_is_given_up_in_the_end(
     run = Followed(view_of(nodes(0, 1, 2), heard=HOSTS), alive={"gpu01"})
     run.unconnected.add("gpu02")
     assert still_waited_for(run, open_for_good, given_up=1) == {"gpu01"}
+
+
+def test_a_host_that_was_not_asked_as_silent_has_missing_lines_of_an_earlier_attempt() -> None:
+    nodes = []
+    for attempt, planned in ((2, HOSTS), (3, HOSTS[:2])):
+        for rank in (0, 1):
+            told = Told(rank, hosts=[*planned])
+            told.fields.update(attempt=attempt, spool=f"/spool/{attempt}")
+            nodes.append(told.succeeded(5).node)
+    (view,) = run_views(nodes, [])
+    run = cast("RunOnHosts", SimpleNamespace(view=lambda *_, **__: view))
+    assert unheard_hosts(query_view(run, None, {HOSTS[2]})) == {2: (HOSTS[2],)}
