@@ -112,6 +112,11 @@ class HostsError(ClusterddpError):
         self.errors = tuple(errors)
 
 
+def single_errors(error: ClusterddpError) -> tuple[ClusterddpError, ...]:
+    """Return the errors that a HostsError combines, or the error itself if it is another one."""
+    return error.errors if isinstance(error, HostsError) else (error,)
+
+
 def one_error(errors: Sequence[ClusterddpError]) -> ClusterddpError:
     """Return the error itself if all are the same, or a HostsError that combines several."""
     return errors[0] if len(set(map(str, errors))) == 1 else HostsError(errors)

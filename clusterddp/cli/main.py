@@ -17,7 +17,15 @@ import click
 from clusterddp import __version__
 from clusterddp.cli import command_lines, interrupts, prompt, verbose
 from clusterddp.cli.output import STDOUT, can_write_now, discard, replace_unencodable, say_last, writing_last
-from clusterddp.errors import EXIT_FAILED, EXIT_USAGE, ClusterddpError, HostError, HostsError, ScriptError, UsageError
+from clusterddp.errors import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    ClusterddpError,
+    HostError,
+    ScriptError,
+    UsageError,
+    single_errors,
+)
 from clusterddp.remote.shared.processes.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_THE_SCRIPT
 from clusterddp.text.folding import folded_names
 from clusterddp.text.nearest import nearest
@@ -264,7 +272,7 @@ def _exit_at_once(code: int, line: str = INTERRUPTED_MESSAGE) -> NoReturn:
 def _say_error(error: ClusterddpError) -> None:
     """Print an error as one line; what is the same on several hosts is printed once, for all of them."""
     hosts: dict[str, list[str]] = {}
-    for host_error in error.errors if isinstance(error, HostsError) else [error]:
+    for host_error in single_errors(error):
         host = host_error.host if isinstance(host_error, HostError) else ""
         hosts.setdefault(str(host_error).removeprefix(f"{host}: ") if host else str(host_error), []).append(host)
     for text, names in hosts.items():

@@ -54,16 +54,19 @@ def entry_of(name: str, values: Mapping[str, object]) -> HostEntry:
 
     Each is checked, and may be written, as in an inventory. Raises ``InventoryError``, which names the variable.
     """
-    ours = {key: f"{PREFIX}{key}" for key in values}  # first: `address` is the one for data, not the field's
-    of_field = {key: VARIABLES[key].names[-1] for key in values if key in VARIABLES}
-    names = {key: name if name in variable_names.OURS else of_field.get(key, name) for key, name in ours.items()}
     # A mapping of Fabric's configuration is no dict.
     text = json.dumps(
-        {names[key]: value for key, value in values.items()},
+        {_variable_name(key): value for key, value in values.items()},
         default=lambda value: dict(value) if hasattr(value, "keys") else str(value),
     )
     layer = variable_names.settings(parse(text, f"variables of {name}").data)
     return host_entry(name, "", (), [layer])[0]
+
+
+def _variable_name(key: str) -> str:
+    """Return the inventory variable that a name means: ours without its prefix, or else a field of HostEntry."""
+    ours = f"{PREFIX}{key}"  # first: `address` is the one for data, not the field of that name
+    return ours if ours in variable_names.OURS or key not in VARIABLES else VARIABLES[key].names[-1]
 
 
 def _values(reader: VariableReader, names: Iterable[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from clusterddp.errors import ClusterddpError, HostsError, RunError, UnreachableError
+from clusterddp.errors import ClusterddpError, RunError, UnreachableError, single_errors
 from clusterddp.runs.ending import LOST_AFTER, SILENCE_LIMIT, clock_time
 from clusterddp.runs.run_on_hosts import BRIEF, gather
 from clusterddp.runs.view.run_view import run_views
@@ -92,8 +92,7 @@ def _query_view(run: RunOnHosts) -> RunView | None:
 
 def nobody_answers(error: ClusterddpError) -> bool:
     """Whether an error only means that hosts do not answer at the moment, so that they are worth asking again."""
-    errors = error.errors if isinstance(error, HostsError) else [error]
-    return any(isinstance(one, UnreachableError) for one in errors)
+    return any(isinstance(one, UnreachableError) for one in single_errors(error))
 
 
 class _SilenceReporter:

@@ -13,7 +13,7 @@ import click
 from clusterddp.cli import verbose
 from clusterddp.cli.output import say_warm_servers
 from clusterddp.cli.session import open_cluster
-from clusterddp.errors import ClusterddpError, HostsError
+from clusterddp.errors import ClusterddpError, single_errors
 from clusterddp.remote.shared.run.run_state import RunState
 from clusterddp.runs.wait import nobody_answers
 
@@ -79,6 +79,6 @@ def _look_again(cluster: Cluster, run: str) -> RunView:
         except ClusterddpError as error:
             if not nobody_answers(error):
                 raise
-            for one in error.errors if isinstance(error, HostsError) else [error]:
+            for one in single_errors(error):
                 cluster.connections.report(str(one))
         time.sleep(_WATCH_INTERVAL)
