@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REPEAT = 1.0  # seconds in which another SIGTERM is the same one: GNU timeout sends it to its child and to its group
 _WAKE = signal.SIGURG  # the system ignores it by default: a program that is started or takes our place is safe from it
-_WAKE_AFTER = (0.02, 0.05, 0.5)  # seconds: mostly it has awoken by itself; a wake may come just before a wait begins
+_WAKE_AFTER = (0.02, 0.05, 0.5)  # seconds between tries: a signal may come just before the main thread begins to wait
 _sigterm_at = -math.inf  # when SIGTERM last acted as Ctrl-C
 
 

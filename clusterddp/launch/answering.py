@@ -31,7 +31,7 @@ def nodes(inventory: Inventory) -> tuple[HostEntry, ...]:
 
 
 def run_hosts(inventory: Inventory) -> tuple[HostEntry, ...]:
-    """Return the nodes and spares, or the spares alone that a limit leaves; raises as ``nodes`` if there is none."""
+    """Return all nodes and spares; unlike ``nodes``, spares alone will do. Raises InventoryError without either."""
     return inventory.run_hosts or nodes(inventory)
 
 

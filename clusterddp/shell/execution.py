@@ -87,7 +87,7 @@ class Execution:
         self.close()
 
     def close(self) -> None:
-        """Stop reading, and have a command that still runs ended, for which nobody waits."""
+        """Stop reading; if the command still runs, order the hosts to end it, without waiting for them."""
         if not self._stopping.is_set() and len(self.results) < len(self._entries):
             self._order_end()
         self._merge.close()
@@ -116,10 +116,11 @@ class Execution:
             self.results.setdefault(name, unreached(name, _NO_REPORT))
 
     def _order_end(self) -> None:
-        """Let no more hosts begin, and order those that have to end the command; one that takes nothing delays none."""
+        """Start the command on no more hosts, and order all that run it to end it, each in a thread of its own."""
         with self._beginning:
             self._stopping.set()
         for name in self._begun:
+            # One whose pipe is full must not delay the order to the others.
             threading.Thread(target=self._order_end_on, args=(name,), name=f"end {name}", daemon=True).start()
 
     def _order_end_on(self, name: str) -> None:
@@ -224,9 +225,12 @@ class CommandOutput:
     def of(self, execution: Execution) -> list[Executed]:
         """Each host's result with its output; its error, unless it has another, says where there was more."""
         ends = [execution.results[name] for name in execution.hosts]
-        errors = dict.fromkeys(self.cut, CUT)
         return [
-            replace(end, output=bytes(self._output.get(end.host, b"")), error=end.error or errors.get(end.host, ""))
+            replace(
+                end,
+                output=bytes(self._output.get(end.host, b"")),
+                error=end.error or (CUT if end.host in self.cut else ""),
+            )
             for end in ends
         ]
 

@@ -24,7 +24,7 @@ MAX_AGE_DAYS = 30  # spools that ended earlier are removed
 MAX_BYTES = 20 * 10**9  # for each host
 PRUNE_INTERVAL = 3600.0  # seconds between two prunes at the start of runs
 PRUNE_TIMEOUT = 2.0  # seconds that a run's start spends on it
-TRASH = "trash"  # in the state folder: how the names of spools begin whose removal was cut short
+TRASH = "trash"  # begins the names, in the state folder, of spools whose removal goes on or was interrupted
 
 
 class RemovalCounts:
@@ -40,7 +40,7 @@ class RemovalCounts:
         return tuple(PathLeft(path, why) for path, why in self._left.items())
 
     def remove(self, state: str, spool: Spool, *, run_dir: bool) -> None:
-        """Remove a spool, and with ``run_dir`` before it what its workers wrote there; it stays where that does."""
+        """Remove a spool; with ``run_dir`` first its workers' run dir. If that cannot be removed, the spool is kept."""
         path = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
         if run_dir and os.path.isdir(path) and not self._remove_run_dir(path):
             return
@@ -49,7 +49,7 @@ class RemovalCounts:
         remove_spool(state, spool)
 
     def _remove_run_dir(self, path: str) -> bool:
-        """Remove a run dir, or what can be removed of it; whether nothing of it is left."""
+        """Remove a run dir as far as possible; return whether all of it was removed."""
         size = disk_usage(path)
         try:
             shutil.rmtree(path)
@@ -94,15 +94,17 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
     for spool in spools:
         of_run.setdefault(spool.run, []).append(spool)
     live = live_runs(state)
+    is_over: Dict[str, bool] = {}  # run → whether it has ended and left no process
     sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
     total, removed = sum(sizes.values()), RemovalCounts()
     for ended, spool in sorted(((ended_at(spool), spool) for spool in spools), key=lambda pair: pair[0]):
         is_old = time.time() - ended > MAX_AGE_DAYS * 86400
         if not (is_old or total - removed.bytes > MAX_BYTES) or time.monotonic() > deadline:
             break
-        if spool.run not in live and all(map(nothing_left, of_run[spool.run])):
+        if spool.run not in is_over:
+            is_over[spool.run] = spool.run not in live and all(map(nothing_left, of_run[spool.run]))
+        if is_over[spool.run]:
             removed.remove(state, spool, run_dir=False)
-            of_run[spool.run].remove(spool)
     return removed
 
 
@@ -131,7 +133,7 @@ def nothing_left(spool: Spool) -> bool:
 
 
 def remove_spool(state: str, spool: Spool) -> None:
-    """Remove one spool, under a name of its own, so that none is ever seen half removed; then empty folders above."""
+    """Rename one spool and then remove it, so that none is ever seen half removed; then remove empty folders above."""
     trashed = os.path.join(state, "%s.%s.tmp" % (TRASH, os.urandom(8).hex()))
     try:
         os.rename(spool.folder, trashed)

@@ -76,9 +76,10 @@ def remove_environments(request: Request) -> Dict[str, Any]:
 
 
 def _remove_wheels(store: EnvironmentStore, released: Dict[str, int]) -> int:
-    """Remove the wheels that no environment here was built from; returns their bytes.
+    """Remove wheels that no environment on this host was built from; return how many bytes they had.
 
-    One that may be about to be installed stays: fresh, and not only for a build that is over (``released``, in ns).
+    A wheel that was used within the last hour is kept, as a build may be about to install it. It is removed if it was
+    last used before an environment that is now removed was built (``released``: wheel → ns).
     """
     used: Set[str] = set()
     for ident in store.all():

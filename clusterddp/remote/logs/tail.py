@@ -202,7 +202,7 @@ class LogTail:
     # New lines
 
     def send_caught_up(self) -> None:
-        """Say how far each file was read, in as many frames as that needs; the last one says that it was all."""
+        """Send the offset up to which each file was read, in as many frames as needed; the last frame is marked."""
         offsets = list(self.logs.offsets().items())
         for begin in range(0, len(offsets) or 1, MAX_OFFSETS):
             end = begin + MAX_OFFSETS

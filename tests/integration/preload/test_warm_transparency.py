@@ -176,12 +176,12 @@ class UserSite(NamedTuple):
     path: Path
 
     def asked(self) -> dict[str, Any]:
-        """The warm server's answer to the run."""
+        """Ask the warm server to take the run over; return its answer."""
         return ask(self.warm, self.spool, *SCRIPT, env=self.env, python=self.python)
 
     @property
     def changed(self) -> dict[str, str]:
-        """The answer that refuses it."""
+        """Return the warm server's reason for refusing the run."""
         return {"refused": f"{self.path} has changed since it was started"}
 
 

@@ -27,7 +27,7 @@ def view_of(*nodes: Told) -> RunView:
 
 
 class Cluster:
-    """Its hosts tell in turn what is given; `connections` takes each line of a host's error once."""
+    """A cluster whose looks at a run give these views and errors in turn; each error line is reported once."""
 
     def __init__(self, *told: RunView | ClusterddpError) -> None:
         self._told, self.reported = list(told), dict[str, None]()
@@ -58,7 +58,7 @@ def states(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_run_is_watched_on_while_no_host_answers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who has started it here is shown that nobody knows; another gets an error for an answer, and is told it once."""
+    """The project that started the run sees the state `unknown`; another one gets an error, reported once."""
     live = view_of(running(0), running(1))
     gone = HostsError([UnreachableError(name, "no answer") for name in HOSTS])
     ended = view_of(running(0).succeeded(5), running(1).succeeded(5))

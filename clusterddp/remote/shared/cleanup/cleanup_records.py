@@ -20,7 +20,7 @@ class CleanRequest(NamedTuple):
 
 @record
 class PathLeft(NamedTuple):
-    """A path that stays."""
+    """A path that was not removed, and the reason."""
 
     path: str = field(Fields.text)
     why: str = field(Fields.text)

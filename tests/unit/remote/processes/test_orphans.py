@@ -24,7 +24,7 @@ RUN, HOST = "k3xa8w2mnp", f"host-{os.getpid()}"  # tests in other processes see 
 
 @contextmanager
 def process_with(env: dict[str, str]) -> Iterator[int]:
-    """The pid of a process with this environment, which ends with the block."""
+    """Run a process with this environment while the block runs; yield its pid."""
     with subprocess.Popen(["/bin/cat"], env=env, stdin=subprocess.PIPE) as process:
         yield process.pid
         assert process.stdin
@@ -38,7 +38,7 @@ def found(state: Path) -> list[tuple[str, bool, list[int]]]:
 
 
 def test_a_live_run_of_another_state_folder_has_a_supervisor(tmp_path: Path) -> None:
-    """The setting was changed while the run goes on, or another project has another one."""
+    """clusterddp_state was changed while the run goes on, or another project has another state folder."""
     spool = Spool.of(str(tmp_path / "other"), RUN, 1, f"0-{HOST}")
     Path(spool.folder).mkdir(parents=True)
     env = {"CLUSTERDDP_RUN_ID": RUN, "CLUSTERDDP_HOST": HOST}
