@@ -39,7 +39,7 @@ def setup_environment(lines: Sequence[str], base_env: Mapping[str, str], *, time
     """The environment after the setup lines ran in one ``bash -l``, starting from ``base_env``; no shell without lines.
 
     They run in the home folder for at most ``timeout`` seconds. Raises Refused if a line failed, the shell ended early,
-    took too long, or there is no bash.
+    took too long, or there is no bash or no home folder.
     """
     if not lines:
         return dict(base_env)
@@ -76,10 +76,15 @@ def _run(lines: Sequence[str], env: Dict[str, str], timeout: float) -> "ChildRes
 
     text = "\n".join(lines) + "\n"
     argv: List[str] = ["bash", "-l", "-c", _SCRIPT, "clusterddp-setup"]
+    home = os.path.expanduser("~")
     try:
         data = text.encode("utf-8", "surrogateescape")
-        return Child(argv, env=env, timeout=timeout, cwd=os.path.expanduser("~"), input_data=data).answer()
-    except FileNotFoundError as error:
+        return Child(argv, env=env, timeout=timeout, cwd=home, input_data=data).answer()
+    except OSError as error:
+        if error.filename == home:
+            raise Refused(
+                "the setup lines run in the home folder: %s" % error, "create that folder on the host"
+            ) from error
         raise Refused(
             "the setup lines need bash: %s" % error, "install bash on the host, or remove clusterddp_setup"
         ) from error

@@ -131,6 +131,13 @@ def test_a_host_without_bash_is_told_so() -> None:
         setup_environment(("true",), {"PATH": "/nonexistent"})
 
 
+def test_a_missing_home_folder_is_not_taken_for_a_missing_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "gone"))
+    with pytest.raises(Refused, match=r"home folder: .*gone") as refused:
+        setup_environment(["export A=1"], dict(os.environ))
+    assert refused.value.remedy == "create that folder on the host"
+
+
 def test_the_digest_sees_what_bears_on_torch_and_nothing_else() -> None:
     one = environment_digest({**BASE, "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
     assert one == environment_digest({**BASE, "SSH_CONNECTION": "10.0.0.1 6 10.0.0.2 22"})
