@@ -55,10 +55,8 @@ def ended_by_manager(manager: str) -> str:
 
 
 AGENT_KILL_DELAY = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
-MAX_AFTER_AGENT, MAX_BEFORE_AGENT = (
-    10**9,
-    2 * 10**8,
-)  # ns by which a worker's death may be recorded after its agent's, or before it
+# ns by which a worker's death may be recorded after its agent's, or before it
+MAX_AFTER_AGENT, MAX_BEFORE_AGENT = 10**9, 2 * 10**8
 MAX_TEXT = 300  # characters of a message in a text
 WORKER_FAILED = "ChildFailedError"  # torchrun's exception for a failed worker, as opposed to a failed agent
 SENT_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM)  # never caused by the program itself
@@ -76,7 +74,7 @@ _LOST_PEER = (
 )
 # Messages that match the pattern above although the fault is the worker's own.
 _OWN_FAULT = (
-    r"(?i)EADDRINUSE|address already in use|unhandled cuda error|ncclInvalid|Duplicate GPU|mismatch between collectives"
+    r"(?i)EADDRINUSE|address already in use|cuda error|ncclInvalid|Duplicate GPU|mismatch between collectives"
     r"|^(requests|urllib3?|http|httpx|aiohttp|botocore|boto3|google|azure|huggingface_hub|wandb|mlflow|redis|pymongo)\."
 )
 _WATCHDOG = r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)"
@@ -229,8 +227,10 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     if cause == SIGNAL and any(one.kind == STALLED_EVENT and _worker(one) == _worker(event) for one in node.events):
         text = BY_STALL_GUARD
     evidence = text + "\n" + (error.exc_message or "")
-    # For an abort (NCCL's watchdog, gloo's terminate) all of the worker's output counts.
-    peer = is_lost_peer(evidence + (stderr if event.signal == signal.SIGABRT and not recorded else ""))
+    # Of an abort without an exception (NCCL's watchdog, gloo's terminate) the crash's own words count, and all of the
+    # worker's output only where it has none.
+    said = stderr.partition("terminate called ")[2] if _crash_message(stderr) else stderr
+    peer = is_lost_peer(evidence + (said if event.signal == signal.SIGABRT and not recorded else ""))
     output = evidence if error.exc_type else evidence + "\n" + stderr
     timed_out = _search(_WATCHDOG, output)
     return FailedWorker(

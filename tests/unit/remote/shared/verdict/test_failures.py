@@ -205,6 +205,29 @@ Current thread 0x00007f3a (most recent call first):
     assert failure.text == "killed by SIGSEGV: Segmentation fault (train.py:81)"
 
 
+REFUSED = "ConnectionError: Connection refused; the defaults are used\n"
+THROWN = "terminate called after throwing an instance of 'c10::%s'\n  what():  %s\n"
+ON_GPU = "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind"),
+    [
+        (REFUSED + THROWN % ("Error", "bad_alloc"), OWN),
+        (REFUSED + "python: x.cc:3: f(): Assertion `n > 0' failed.\n", OWN),
+        (THROWN % ("DistBackendError", f"[PG ID 0 Rank 1] {ON_GPU}"), OWN),
+        (f"[rank1]:[E626 06:24:44 ProcessGroupNCCL.cpp:616] {ON_GPU}\n" + THROWN % ("DistBackendError", ON_GPU), OWN),
+        (THROWN % ("Error", "Connection reset by peer"), LOST_PEER),
+        (THROWN % ("Error", "[pair.cc:547]\nrecvBytes"), LOST_PEER),
+        (REFUSED + "[rank1]:[F626 ProcessGroupNCCL.cpp:1557] due to ProcessGroupNCCL watchdog hang.\n", LOST_PEER),
+        (f"{RESET}\nterminate called without an active exception\n", LOST_PEER),
+    ],
+)
+def test_an_abort_is_the_fault_of_a_peer_only_where_the_crash_says_so(stderr: str, kind: int) -> None:
+    (failure,) = worker_failures(Told().died(5, signal=SIGABRT, stderr=stderr).evidence)
+    assert failure.kind == kind
+
+
 def test_class_comes_before_time() -> None:
     node = Told(workers=2).died(5, raised=RESET).died(5.5, local=1, code=3).evidence
     assert [failure.rank for failure in worker_failures(node)] == [1, 0]
