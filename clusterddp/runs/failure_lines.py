@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clusterddp.errors import ClusterddpError
 from clusterddp.hosts.ask import ask
 from clusterddp.remote.shared.processes.process_records import LastWords, LastWordsRequest
-from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL
+from clusterddp.remote.shared.verdict.failures import OUT_OF_MEMORY, SENT_FROM_OUTSIDE, SIGNAL, without_ignored
 from clusterddp.runs.ending import SILENCE_LIMIT
 from clusterddp.text.folding import cut_in_the_middle
 
@@ -65,7 +65,8 @@ def relevant_lines(text: str) -> list[str]:
 
     Without a traceback: everything from the crash message on, or the last lines.
     """
-    lines = [line.rstrip() for line in text.splitlines()]
+    told = without_ignored(text)
+    lines = [line.rstrip() for line in (told if told.strip() else text).splitlines()]
     while lines and not lines[-1]:
         lines.pop()
     begins = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]

@@ -24,6 +24,7 @@ TRACE = [HEAD, '  File "train.py", line 81, in <module>', "    step()", "ValueEr
 CAUSE = [HEAD, '  File "data.py", line 3, in read', "KeyError: 'x'"]
 BETWEEN = ["", "The above exception was the direct cause of the following exception:", ""]
 HANDLING = ["", "During handling of the above exception, another exception occurred:", ""]
+IGNORED = ["Exception ignored in: <function Loader.__del__ at 0x7f>"]
 CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x7f (most recent call first):"]
 
 
@@ -37,6 +38,9 @@ CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x7f (mos
         ([*CAUSE, *HANDLING, *CAUSE, *BETWEEN, *TRACE], [*CAUSE, *HANDLING, *CAUSE, *BETWEEN, *TRACE]),
         (["step 1", "  + Exception Group " + HEAD, "  | two"], ["  + Exception Group " + HEAD, "  | two"]),
         (["step 1", *CRASH], CRASH),
+        ([*TRACE, *IGNORED, *CAUSE], TRACE),
+        (["no data", *IGNORED, *CAUSE], ["no data"]),
+        ([*IGNORED, *CAUSE], CAUSE),  # nothing else tells
         ([f"line {number}" for number in range(20)], [f"line {number}" for number in range(10, 20)]),
         ([], []),
     ],

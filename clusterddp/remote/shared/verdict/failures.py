@@ -41,17 +41,14 @@ TIME_LIMIT = "the time limit was reached"  # a stop reason with its own exit cod
 BY_STALL_GUARD = "killed by the stall guard, to start all workers again"
 STALLED = "the run stalled: "  # the start of another stop reason with that exit code
 
-_BY_MANAGER = "by %s (SIGTERM)"  # the stop reason of a run whose job the workload manager ends
-
 OWN, LOST_PEER, ENDED = 1, 2, 3
-
 # The values of ``cause``: how a worker ended.
 EXCEPTION, EXIT, SIGNAL, OUT_OF_MEMORY = "exception", "exit", "signal", "out of memory"
 
 
 def ended_by_manager(manager: str) -> str:
     """The stop reason where a workload manager ends the job, whose own reason we do not know."""
-    return _BY_MANAGER % manager
+    return "by %s (SIGTERM)" % manager
 
 
 AGENT_KILL_DELAY = 25 * 10**9  # ns: torchrun sends SIGTERM to the others, and SIGKILL 30 s later
@@ -85,6 +82,8 @@ _OUT_OF_MEMORY = r"(?i)OutOfMemoryError|out of memory|MemoryError|can't allocate
 _TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)"
 # One of Python's warnings, with the line of source that it shows; both are bounded, for the job chooses the text.
 _WARNING = r"(?m)^.{1,500}:\d{1,9}: \w{0,100}Warning: .*\n?(?:  .*\n?)?"
+_TRACE = r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*.*\n?"
+_IGNORED = r"(?m)^Exception ignored .*\n(?:%s(?:\n(?:The above|During handling).*\n\n%s)*|.*\n?)" % (_TRACE, _TRACE)
 _FRAME = r'(?m)^[ \t]*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
@@ -222,7 +221,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     """Classify one failed exit of a worker by its recorded exception and stderr, as if nobody had ended it."""
     recorded = node.errors.get(event.key + ".json")
     error = _cleaned(recorded or WorkerError())
-    stderr = clean(node.stderr.get(event.key, ""))
+    stderr = without_ignored(clean(node.stderr.get(event.key, "")))
     cause, text, location = _describe(event, error, stderr)
     if cause == SIGNAL and any(one.kind == STALLED_EVENT and _worker(one) == _worker(event) for one in node.events):
         text = BY_STALL_GUARD
@@ -273,7 +272,8 @@ def _worker(event: NodeEvent) -> Tuple[int, int, Optional[int]]:
 
 def _ended_by_agent(agent_ends: Sequence[NodeEvent], event: NodeEvent, failure: FailedWorker, first: int) -> bool:
     """Whether torchrun ended this worker, because of another worker or by dying itself."""
-    if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and _had_ended(agent_ends, failure.time_ns):
+    agent_had_ended = any(end.time <= failure.time_ns for end in agent_ends)
+    if failure.cause == SIGNAL and failure.signal in SENT_FROM_OUTSIDE and agent_had_ended:
         return True  # by our supervisor, before its shim noticed
     if event.signals_received is not None:  # the shim's own evidence
         earlier = [number for number, at in event.signals_received if at <= failure.time_ns]
@@ -285,10 +285,6 @@ def _ended_by_agent(agent_ends: Sequence[NodeEvent], event: NodeEvent, failure: 
     return event.time - first >= AGENT_KILL_DELAY or any(
         -MAX_BEFORE_AGENT < event.time - at < MAX_AFTER_AGENT for at in died
     )
-
-
-def _had_ended(agent_ends: Sequence[NodeEvent], time_ns: int) -> bool:
-    return any(end.time <= time_ns for end in agent_ends)
 
 
 def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, str, str]":
@@ -339,6 +335,11 @@ def clean(text: str) -> str:
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
+def without_ignored(text: str) -> str:
+    """The text without the exceptions that Python ignored, as those in ``__del__``: they ended nothing."""
+    return _without(_IGNORED, text)
+
+
 def shortened(text: str, most: int, location: str) -> str:
     """Shorten a failure's text to ``most`` characters by cutting its middle; the position at its end stays whole."""
     return cut_in_the_middle(text, most, _in_brackets(location))
@@ -361,10 +362,7 @@ def last_error_line(text: str) -> str:
 
 def _last_error_line(text: str) -> str:
     lines = [line.strip() for line in _without(_WARNING, text).splitlines() if line.strip()]
-    for line in reversed(lines):
-        if _ends_trace(line):
-            return line
-    return lines[-1] if lines else ""
+    return next(filter(_ends_trace, reversed(lines)), lines[-1] if lines else "")
 
 
 def _ends_trace(line: str) -> bool:

@@ -145,6 +145,25 @@ def test_a_warning_is_no_reason_of_an_exit(stderr: str, text: str) -> None:
     assert failure.text == text
 
 
+RAISED = 'Traceback (most recent call last):\n  File "/home/u/train.py", line %d, in step\n    x()\nValueError: %s\n'
+BETWEEN = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        "Exception ignored in: <function Loader.__del__ at 0x7f>\n" + RAISED % (3, "gone"),
+        "Exception ignored in atexit callback: <f>\n" + RAISED % (3, "gone") + BETWEEN + RAISED % (4, "gone too"),
+        "Exception ignored while flushing sys.stdout:\nBrokenPipeError: [Errno 32] Broken pipe\n",
+    ],
+)
+def test_an_exception_that_python_ignored_is_no_reason_of_an_exit(ignored: str) -> None:
+    (told,) = worker_failures(Told().died(5, code=1, stderr=RAISED % (12, "bad rate") + ignored).evidence)
+    assert (told.text, told.location) == ("exit code 1: ValueError: bad rate (train.py:12)", "train.py:12")
+    (told,) = worker_failures(Told().died(5, code=1, stderr="no data\n" + ignored).evidence)
+    assert (told.text, told.location, told.kind) == ("exit code 1: no data", "", OWN)
+
+
 def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     said = """Traceback (most recent call last):
   File "/home/u/work/train.py", line 12, in <module>
@@ -338,7 +357,12 @@ def test_a_remote_process_on_a_line_before_nccls_name_is_no_lost_peer() -> None:
     assert not is_lost_peer("the watchdog barks at a remote process: NCCL\nremote process")
 
 
-@pytest.mark.parametrize("piece", ["NCCL ", ": Assertion ", "\n", " ", '\nFile "', "what():", "Timed out waiting 1"])
+IGNORED = "Exception ignored \nTraceback (most recent call last):\n "
+
+
+@pytest.mark.parametrize(
+    "piece", ["NCCL ", ": Assertion ", "\n", " ", '\nFile "', "what():", "Timed out waiting 1", IGNORED]
+)
 @pytest.mark.parametrize("end", [SIGABRT, SIGSEGV])
 def test_no_text_that_a_job_chooses_takes_long(piece: str, end: int) -> None:
     text = "Fatal Python error: x\n" + piece * (400_000 // len(piece))
