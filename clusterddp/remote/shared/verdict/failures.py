@@ -84,6 +84,7 @@ _TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Fai
 _WARNING = r"(?m)^.{1,500}:\d{1,9}: \w{0,100}Warning: .*\n?(?:  .*\n?)?"
 _TRACE = r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*.*\n?"
 _IGNORED = r"(?m)^Exception ignored .*\n(?:%s(?:\n(?:The above|During handling).*\n\n%s)*|.*\n?)" % (_TRACE, _TRACE)
+_LOGGED_WARNING = r"(?m)^(?:\[rank\d{1,9}\]:)?\[W[^\]\n]{1,200}\.\w{1,9}:\d{1,9}\].*\n?"  # one of torch's C++ code
 _FRAME = r'(?m)^[ \t]*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"
 
@@ -221,7 +222,7 @@ def _failure(node: Evidence, event: NodeEvent) -> FailedWorker:
     """Classify one failed exit of a worker by its recorded exception and stderr, as if nobody had ended it."""
     recorded = node.errors.get(event.key + ".json")
     error = _cleaned(recorded or WorkerError())
-    stderr = without_ignored(clean(node.stderr.get(event.key, "")))
+    stderr = _without(_LOGGED_WARNING, without_ignored(clean(node.stderr.get(event.key, ""))))
     cause, text, location = _describe(event, error, stderr)
     if cause == SIGNAL and any(one.kind == STALLED_EVENT and _worker(one) == _worker(event) for one in node.events):
         text = BY_STALL_GUARD

@@ -145,6 +145,22 @@ def test_a_warning_is_no_reason_of_an_exit(stderr: str, text: str) -> None:
     assert failure.text == text
 
 
+SOCKET = "[W1128 18:01:02.1 socket.cpp:755] [c10d] The client socket has failed to connect to [gpu00]:29500 (errno: 97)"
+DESTROY = "[rank1]:[W1128 18:01:02.1 ProcessGroupNCCL.cpp:1250] Warning: process group has NOT been destroyed: Error"
+
+
+@pytest.mark.parametrize("warned", [SOCKET, DESTROY, "[W ProcessGroupNCCL.cpp:125] Connection refused"])
+def test_a_warning_of_torch_is_neither_a_reason_nor_a_known_message(warned: str) -> None:
+    said = f"{warned}\nno data for epoch 3\n{warned}\n"
+    (told,) = worker_failures(Told().died(5, code=7, stderr=said).evidence)
+    assert (told.text, told.output.rstrip()) == (
+        "exit code 7: no data for epoch 3",
+        f"{told.text}\n\nno data for epoch 3",
+    )
+    (told,) = worker_failures(Told().died(5, signal=SIGABRT, stderr=said).evidence)
+    assert (told.kind, warned in told.output) == (OWN, False)
+
+
 RAISED = 'Traceback (most recent call last):\n  File "/home/u/train.py", line %d, in step\n    x()\nValueError: %s\n'
 BETWEEN = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
