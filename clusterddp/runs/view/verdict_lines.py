@@ -70,7 +70,7 @@ def remedy(record: VerdictRecord, nodes: Sequence[NodeReport] = ()) -> str:
     for first in record.failures[:1]:
         ends = [node_end(node) for node in nodes if node.host == first.host and node.attempt == first.attempt]
         texts += [failed.output for end in ends for failed in end.failures if failed.rank == first.worker.rank]
-    row = known_messages.find(*texts)
+    row = known_messages.find(*texts, own=any(first.kind == OWN for first in record.failures[:1]))
     return str(row) if row else ""
 
 

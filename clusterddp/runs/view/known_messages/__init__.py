@@ -20,10 +20,13 @@ TABLE = (*jobs.ROWS, *machines.ROWS)
 _COMPILED = tuple((row, re.compile(row.pattern)) for row in TABLE)
 
 
-def find(*texts: str) -> KnownMessage | None:
-    """Return the row that matches the first of these texts that any row matches; None if there is none."""
+def find(*texts: str, own: bool = False) -> KnownMessage | None:
+    """Return the row that matches the first of these texts that any row matches; None if there is none.
+
+    ``own``: the failure is the worker's own, and no row is meant that says that another rank ended.
+    """
     for text in texts:
         for row, pattern in _COMPILED:
-            if pattern.search(text, 0, MAX_SEARCHED):
+            if not (own and row.of_peer) and pattern.search(text, 0, MAX_SEARCHED):
                 return row
     return None

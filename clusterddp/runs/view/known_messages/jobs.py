@@ -144,6 +144,7 @@ ROWS = (
         r"|Broken pipe|Socket closed",
         cause="another rank went away",
         remedy="the fault is with the rank that ended first, here or on a host that was lost; this one only noticed",
+        of_peer=True,
     ),
     # Software
     KnownMessage(

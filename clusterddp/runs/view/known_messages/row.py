@@ -14,6 +14,7 @@ class KnownMessage:
     cause: str
     remedy: str
     check: str = ""
+    of_peer: bool = False  # it says that another rank ended
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.remedy}"

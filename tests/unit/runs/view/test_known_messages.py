@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,23 @@ def test_the_first_text_that_says_anything_counts() -> None:
     row = find("torch.OutOfMemoryError: CUDA out of memory", "No space left on device")
     assert row
     assert row.name == "cuda-oom"
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        {"raised": "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"},
+        {"code": 3, "stderr": "the proxy said: Connection reset by peer\nno data\n"},
+    ],
+)
+def test_no_other_rank_went_away_where_the_failure_is_the_workers_own(ended: dict[str, Any]) -> None:
+    found = verdict(Told().died(5, **ended).failed(6))
+    assert (found.culprits, found.remedy) == (("gpu00",), "")
+
+
+def test_an_own_failure_with_signs_of_a_lost_peer_has_the_remedy_of_another_message() -> None:
+    said = "No space left on device\nConnection reset by peer\nleaving\n"
+    assert verdict(Told().died(5, code=3, stderr=said).failed(6)).remedy.startswith("the disk is full")
 
 
 def test_the_page_shows_the_table() -> None:
