@@ -296,6 +296,8 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
         message = next((line for line in (error.exc_message or "").splitlines() if line.strip()), "")
         if error.exc_type.endswith("ProcessRaisedException"):  # of torch.multiprocessing.spawn: its child's traceback
             message = _last_error_line(error.exc_message or "")
+        elif "\nOriginal Traceback (" in (error.exc_message or ""):  # what a DataLoader's process raised
+            message = "%s: %s" % (message.rstrip("."), _last_error_line(error.exc_message or ""))
         own_location = " (%s, line %s)" % tuple(location.rsplit(":", 1)) if location else ""
         if own_location and message.endswith(own_location):  # a SyntaxError names its position itself
             message = message[: -len(own_location)]

@@ -80,6 +80,13 @@ Traceback (most recent call last):
     fn(i, *args)
 %s
 """
+CAUGHT = "Caught ValueError in DataLoader worker process 1"
+LOADER_TRACE = f"""{CAUGHT}.
+Original Traceback (most recent call last):
+  File "/opt/torch/utils/data/_utils/worker.py", line 374, in _worker_loop
+    data = fetcher.fetch(index)
+%s
+"""
 
 
 @pytest.mark.parametrize(
@@ -90,6 +97,8 @@ Traceback (most recent call last):
         (SPAWNED, CHILD_TRACE % "KeyError: 7", "KeyError: 7"),
         (SPAWNED, CHILD_TRACE % "RuntimeError: CUDA error\nit may be another call", "RuntimeError: CUDA error"),
         (SPAWNED, CHILD_TRACE % "train.Stop", "train.Stop"),
+        ("ValueError", LOADER_TRACE % "ValueError: bad sample\nof 3\n", f"{CAUGHT}: ValueError: bad sample"),
+        ("ValueError", f"{CAUGHT}.", f"{CAUGHT}."),
     ],
 )
 def test_an_exception_is_told_by_the_line_that_names_it(kind: str, message: str, line: str) -> None:
