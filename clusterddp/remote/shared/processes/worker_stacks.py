@@ -10,7 +10,7 @@ from ..verdict.node_end import ranges
 from ..wire.frames import parse_json
 from .process_records import StackReport
 
-_THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^(]*\(most recent call first\):$")
+_THREAD_LINE = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+).{0,200} \(most recent call first\):$")
 _FRAME_LINE = re.compile(r'^  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)$')
 _INSTALLED_FILE = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/|/hook/(rank_debugger|sitecustomize)\.py$|^<"

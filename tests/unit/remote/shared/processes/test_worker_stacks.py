@@ -34,6 +34,14 @@ def test_the_main_thread_is_the_last_and_its_calls_stand_as_in_a_traceback() -> 
     assert stack.place == "train.py:81 in step"
 
 
+def test_a_thread_with_the_name_that_python_gives_is_a_thread() -> None:
+    """Python 3.14 prints names, and ``threading`` makes them of the function: Thread-1 (fetch)."""
+    named = DUMP.replace("0x00007f01", "0x00007f01 [Thread-1 (fetch]")
+    first = DUMP.replace("0x00007f01", "0x00007f00").partition("\n\n")[0]
+    (stack,) = parse_stacks("gpu00", [told(3, f"{first}\n\n{named}")])
+    assert [[frame.function for frame in thread] for thread in stack.threads] == [["fetch", "wait"]] * 2
+
+
 def test_a_stack_without_the_users_own_code_is_named_by_its_innermost_call() -> None:
     text = 'Current thread 0x1 (most recent call first):\n  File "/usr/lib/python3.11/runpy.py", line 9 in run\n'
     (stack,) = parse_stacks("gpu00", [told(0, text)])
