@@ -45,7 +45,7 @@ def failure_output(run: RunOnHosts, failure: Failure) -> list[str]:
         return []
     if not lines:
         return []
-    heading = "traceback" if _TRACEBACK.match(lines[0]) else "last lines"
+    heading = "traceback" if any(map(_TRACEBACK.match, lines)) else "last lines"
     shows = f"`clusterddp logs {run.id} --rank {worker.rank} --stream err` shows all"
     return [f"{heading} of rank {worker.rank} ({failure.host}:{worker.local_rank}):", *shorten(lines, shows)]
 
@@ -74,6 +74,8 @@ def relevant_lines(text: str) -> list[str]:
         begin = begins.pop()
         while begins and any(line.startswith(_CHAINED) for line in lines[begins[-1] : begin]):
             begin = begins.pop()
+        if begin > 3 and lines[begin - 2].startswith(_CHAINED):  # an exception that was not raised: without a traceback
+            begin -= 4
         return lines[begin:]
     crash = next((number for number, line in enumerate(lines) if _CRASH.match(line)), None)
     return lines[-LINES_WITHOUT_TRACEBACK:] if crash is None else lines[crash:]

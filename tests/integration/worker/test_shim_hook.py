@@ -77,6 +77,17 @@ def test_a_record_names_the_exception_and_its_place(spool: ShimSpool) -> None:
     assert message["extraInfo"]["py_callstack"] == (spool.folder / "logs" / "0.0.err").read_text(encoding="utf-8")
 
 
+def test_both_ends_of_a_long_record_are_kept(spool: ShimSpool) -> None:
+    """`load_state_dict` names each key that is missing: a hundred thousand letters of them."""
+    record = record_of(spool, "raise RuntimeError('begin' + ' lost.key' * 15_000 + ' end')")
+    for text in (record["exc_message"], record["message"]["extraInfo"]["py_callstack"]):
+        assert (len(text), text.count("…")) == (64 * 1024 + 1, 1)
+    assert record["exc_message"][:5] + record["exc_message"][-4:] == "begin end"
+    stack = record["message"]["extraInfo"]["py_callstack"]
+    assert stack.startswith("Traceback (most recent call last):\n")
+    assert stack.endswith(" lost.key end\n")
+
+
 def test_the_users_own_frame_is_named_rather_than_a_librarys(spool: ShimSpool) -> None:
     write(spool, "lib/site-packages/library.py", "def go(f): return f()")
     write(spool, "pkg/model.py", "import json\ndef bad(): return json.loads('{')")

@@ -24,6 +24,7 @@ TRACE = [HEAD, '  File "train.py", line 81, in <module>', "    step()", "ValueEr
 CAUSE = [HEAD, '  File "data.py", line 3, in read', "KeyError: 'x'"]
 BETWEEN = ["", "The above exception was the direct cause of the following exception:", ""]
 HANDLING = ["", "During handling of the above exception, another exception occurred:", ""]
+UNRAISED = "ValueError: the root"  # `raise … from ValueError("the root")`
 IGNORED = ["Exception ignored in: <function Loader.__del__ at 0x7f>"]
 CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x7f (most recent call first):"]
 
@@ -38,6 +39,9 @@ CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x7f (mos
         ([*CAUSE, *HANDLING, *CAUSE, *BETWEEN, *TRACE], [*CAUSE, *HANDLING, *CAUSE, *BETWEEN, *TRACE]),
         (["step 1", "  + Exception Group " + HEAD, "  | two"], ["  + Exception Group " + HEAD, "  | two"]),
         (["step 1", *CRASH], CRASH),
+        (["step 1", "", UNRAISED, *BETWEEN, *TRACE], [UNRAISED, *BETWEEN, *TRACE]),
+        ([UNRAISED, *BETWEEN, *CAUSE, *HANDLING, *TRACE], [UNRAISED, *BETWEEN, *CAUSE, *HANDLING, *TRACE]),
+        ([*BETWEEN, *TRACE], TRACE),
         ([*TRACE, *IGNORED, *CAUSE], TRACE),
         (["no data", *IGNORED, *CAUSE], ["no data"]),
         ([*IGNORED, *CAUSE], CAUSE),  # nothing else tells
@@ -47,6 +51,17 @@ CRASH = ["Fatal Python error: Segmentation fault", "", "Current thread 0x7f (mos
 )
 def test_the_last_traceback_and_what_it_is_chained_to_matter(lines: list[str], shown: list[str]) -> None:
     assert relevant_lines("\n".join(lines) + "\n") == shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "heading"),
+    [(TRACE, "traceback"), ([UNRAISED, *BETWEEN, *TRACE], "traceback"), (["no data"], "last lines")],
+)
+def test_what_is_shown_has_a_heading(lines: list[str], heading: str) -> None:
+    (failure,) = verdict(Told().died(5, code=3).failed(6)).failures
+    host = SimpleNamespace(name="gpu00", call=lambda *_, **__: {"text": "\n".join(lines)})
+    run: Any = SimpleNamespace(id="r1", attempt=1, spools={"gpu00": "/s"}, reader=lambda _: host)
+    assert failure_output(run, failure) == [f"{heading} of rank 0 (gpu00:0):", *(f"  {line}" for line in lines)]
 
 
 def test_the_middle_of_a_long_one_is_left_out_with_what_shows_it() -> None:

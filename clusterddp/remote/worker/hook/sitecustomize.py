@@ -135,18 +135,16 @@ def write_record(
 
     now = time.time_ns()
     try:
-        text = str(value)
-        if len(text) > LONGEST:  # its ends matter most
-            text = "%s…%s" % (text[: LONGEST // 2], text[-LONGEST // 2 :])
+        text = without_middle(str(value))
     except Exception:  # noqa: BLE001 - its __str__ is the user's code
         text = "<exception str() failed>"
-    stack = format_stack(kind, value, trace)
+    stack = without_middle(format_stack(kind, value, trace))
     file, line = user_frame(value, trace, workdir)
     module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     record: "Dict[str, Any]" = {
         "message": {
             "message": "%s: %s" % (kind.__name__, text),
-            "extraInfo": {"py_callstack": stack[-LONGEST:], "timestamp": str(now // 10**9)},
+            "extraInfo": {"py_callstack": stack, "timestamp": str(now // 10**9)},
         },
         "exc_type": module + kind.__qualname__,
         "exc_message": text,
@@ -160,6 +158,11 @@ def write_record(
     torch_file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if torch_file and not os.path.exists(torch_file):
         _replace(torch_file, body.encode())
+
+
+def without_middle(text: str) -> str:
+    """A text of at most ``LONGEST`` letters and an ellipsis: its ends matter most."""
+    return text if len(text) <= LONGEST else "%s…%s" % (text[: LONGEST // 2], text[-LONGEST // 2 :])
 
 
 def format_stack(kind: "Type[BaseException]", value: BaseException, trace: "Optional[TracebackType]") -> str:
