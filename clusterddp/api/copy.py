@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clusterddp.api import find_runs
-from clusterddp.errors import RunError, UsageError
+from clusterddp.errors import RunError, SyncError, UsageError
 from clusterddp.hosts import fanout
 from clusterddp.launch import launcher
 from clusterddp.launch.launcher import FileQuery
@@ -20,10 +20,11 @@ from clusterddp.sync import chosen_files
 from clusterddp.sync.deliver import Delivered, deliver, kept_lines
 from clusterddp.sync.project_files.project_tree import Skipped
 from clusterddp.sync.transfer.collect import Pulled, collect
-from clusterddp.sync.transfer.fetch import HostFiles, exists, list_host
+from clusterddp.sync.transfer.fetch import HostFiles, exists, is_unreadable, list_host
 from clusterddp.sync.transfer.progress_rate import Transfer
 from clusterddp.sync.transfer.transfer_task import TransferOptions
 from clusterddp.sync.transfer.upload import Files, Uploads
+from clusterddp.text.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,6 +99,10 @@ def _files_of_host(
     found = list_host(host, host.entry.workdir or project.workdir, path, bytecode=True)
     if not found.exists:
         raise RunError(f"{source}: nothing is there")
+    for inside, why in found.skipped:
+        if is_unreadable(why):
+            where = shown(posixpath.join(found.root, inside))
+            raise SyncError(f"{name}:{where}: {why}", remedy="make it readable, or leave it out")
     path = "~/" if path == "~" else path  # the home folder has no name of its own
     target = chosen_files.with_slash(dest) if dest else path.rstrip("/")
     destination = chosen_files.destination([(path, found.folder)], target)

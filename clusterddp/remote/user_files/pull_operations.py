@@ -11,11 +11,12 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.schema.record import to_fields
-from ..shared.user_files.file_records import ChunksWanted, PullList, PullRequest
+from ..shared.user_files.file_records import UNREADABLE, ChunksWanted, PullList, PullRequest
 from ..shared.wire.chunk_stream import bundle, group_chunks
 from ..shared.wire.chunks import Chunk, digest_of, read_at
 from ..shared.wire.frames import MAX_BODY
 from ..shared.workdir.manifest import (
+    FILE,
     LINK,
     OWN_PREFIX,
     Disk,
@@ -135,7 +136,8 @@ def _paths_below(root: bytes, skipped: List[Tuple[str, str]], *, bytecode: bool)
             with os.scandir(os.path.join(root, on_disk(folder))) as listing:
                 below = sorted(listing, key=lambda entry: entry.name, reverse=True)
         except OSError as error:
-            skipped.append((folder, "cannot be read (%s)" % error.strerror))
+            if not (folder and isinstance(error, FileNotFoundError)):  # else it was removed meanwhile
+                skipped.append((folder, _unreadable(error)))
             continue
         for entry in below:
             name = as_text(entry.name)
@@ -155,16 +157,17 @@ def _paths_below(root: bytes, skipped: List[Tuple[str, str]], *, bytecode: bool)
 def _readable_entries(disk: Disk, paths: List[str], skipped: List[Tuple[str, str]]) -> Iterator[Entry]:
     """The entries at these paths; what is not pulled is added to ``skipped`` as (path, reason)."""
     for path in paths:
-        info = disk.info(path)
-        if info is not None and not stat.S_ISREG(info.st_mode) and not stat.S_ISLNK(info.st_mode):
-            skipped.append((path, "neither files nor links"))
-            continue
         try:
             entry = disk.entry(path)
-        except OSError as error:
-            skipped.append((path, "cannot be read (%s)" % error.strerror))
+        except FileNotFoundError:  # removed meanwhile
             continue
-        if entry is None:  # removed meanwhile
+        except OSError as error:
+            skipped.append((path, _unreadable(error)))
+            continue
+        if entry is None:  # the same
+            continue
+        if entry.kind not in (FILE, LINK):
+            skipped.append((path, "neither files nor links"))
             continue
         if entry.kind == LINK and not leads_down(path, entry.content):
             skipped.append((path, "links that lead out"))
@@ -182,7 +185,7 @@ def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipp
         except FileNotFoundError:  # removed meanwhile
             continue
         except OSError as error:
-            skipped.append((path, "cannot be read (%s)" % error.strerror))
+            skipped.append((path, _unreadable(error)))
             continue
         new = max(info.st_mtime_ns, info.st_ctime_ns) >= start.time_ns
         if new and pushed.get(path) != stats_of(info):
@@ -190,6 +193,10 @@ def _new_since(state: str, root: bytes, paths: List[str], start: RunBegin, skipp
     ours: Set[str] = {entry.path for entry in SyncRecord(state, root).unchanged_entries()}
     ours.update(DataRecord(state, root).unchanged_paths())
     return [path for path in new_paths if path not in ours]
+
+
+def _unreadable(error: OSError) -> str:
+    return "%s (%s)" % (UNREADABLE, error.strerror)
 
 
 def _read_range(root: bytes, path: str, offset: int, size: int) -> bytes:

@@ -10,7 +10,14 @@ from urllib.parse import quote
 from clusterddp.errors import ClusterddpError, RunError, SyncError
 from clusterddp.hosts import fanout
 from clusterddp.remote.shared.workdir.manifest import FILE, on_disk, paths_above_others
-from clusterddp.sync.transfer.fetch import ChunkLocation, Listing, chunk_locations, fetch_chunks, list_host
+from clusterddp.sync.transfer.fetch import (
+    ChunkLocation,
+    Listing,
+    chunk_locations,
+    fetch_chunks,
+    is_unreadable,
+    list_host,
+)
 from clusterddp.sync.transfer.local_files import OTHER, SAME, LocalFolder
 
 if TYPE_CHECKING:
@@ -63,7 +70,8 @@ class Pulled:
     @property
     def whole(self) -> bool:
         """Whether everything the hosts have is here at its own path."""
-        return not (self.kept or self.differing or self.changing or self.gone or self.errors)
+        unreadable = any(is_unreadable(why) for _, _, why in self.skipped)
+        return not (self.kept or self.differing or self.changing or self.gone or self.errors or unreadable)
 
 
 @dataclass(slots=True)

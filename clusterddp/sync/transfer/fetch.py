@@ -9,7 +9,7 @@ from clusterddp.errors import HelperError, SyncError
 from clusterddp.hosts.answers import PATHS_LIMIT, Limit
 from clusterddp.hosts.ask import ask, reading_answer
 from clusterddp.remote.shared.schema.record import to_fields
-from clusterddp.remote.shared.user_files.file_records import ChunksWanted, PullList, PullRequest
+from clusterddp.remote.shared.user_files.file_records import UNREADABLE, ChunksWanted, PullList, PullRequest
 from clusterddp.remote.shared.wire.chunk_stream import MAX_CHUNKS, BadStream, Incoming
 from clusterddp.remote.shared.wire.chunks import Chunk, chunk_spans, chunks_of, is_content
 from clusterddp.remote.shared.workdir.manifest import (
@@ -71,6 +71,11 @@ def list_host(host: Host, workdir: str, path: str, run: str = "", *, bytecode: b
             skipped=found.skipped,
             others=found.others,
         )
+
+
+def is_unreadable(why: str) -> bool:
+    """Whether a file that a host has left out, for this reason, should have come."""
+    return why.startswith(UNREADABLE)
 
 
 def exists(host: Host, workdir: str, path: str) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clusterddp.api import find_runs
+from clusterddp.api import copy, find_runs
 from clusterddp.api.copy import Pull, Push, _destination, _launcher_of_files, _local_name, _name_of_path, _named_run
 from clusterddp.api.copy import pull as pull_files
 from clusterddp.api.copy import push as push_files
-from clusterddp.errors import UsageError
+from clusterddp.errors import SyncError, UsageError
 from clusterddp.inventory import HostEntry, Inventory
+from clusterddp.remote.shared.user_files.file_records import UNREADABLE
 from clusterddp.runs.view.run_view import run_views
+from clusterddp.sync.transfer.fetch import Listing
 from tests.unit.runs_told import Told
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from clusterddp.inventory.variables.variable_table import Role
     from clusterddp.runs.run_on_hosts import Site
+
+NOTHING = Listing(exists=True, folder=True, root="", shared=None, entries=(), chunks={}, skipped=(), others=())
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,15 @@ def test_an_empty_word_of_a_push_is_refused(request_: Push) -> None:
     anything: Any = None
     with pytest.raises(UsageError, match=r"^a path is an empty word"):
         push_files(request_, anything, anything, anything, anything)
+
+
+def test_what_cannot_be_read_on_the_host_that_has_it_is_pushed_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = replace(NOTHING, root="/w/out", skipped=(("fifo", "neither files nor links"), ("a", f"{UNREADABLE} (why)")))
+    monkeypatch.setattr(copy, "list_host", lambda *_, **__: found)
+    host: Any = SimpleNamespace(name="gpu00", entry=SimpleNamespace(workdir="/w"))
+    request = Push(sources=["gpu00:out"])
+    with pytest.raises(SyncError, match=r"^gpu00:/w/out/a: cannot be read \(why\); make it readable, or leave it out$"):
+        push_files(request, cast("Any", None), lambda: [host], print, print)
 
 
 @pytest.mark.parametrize("path", ["~", "~/"])

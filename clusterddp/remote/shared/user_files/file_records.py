@@ -5,6 +5,8 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..schema.fields import Fields
 from ..schema.record import bulk, by_key, field, record
 
+UNREADABLE = "cannot be read"  # begins why a file is left out that should have come
+
 
 @record
 class PushRequest(NamedTuple):

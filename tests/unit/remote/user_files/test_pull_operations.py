@@ -174,6 +174,31 @@ def test_what_cannot_come_is_named_and_no_link_is_followed(host: FakeHost, tmp_p
     assert listed(host, "nothing")["there"] is False
 
 
+def test_what_cannot_be_read_is_named_and_what_was_removed_meanwhile_is_not(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(host.workdir, **{f"out/{name}/x": "" for name in ("fine", "gone", "hidden", "locked")})
+    scandir, lstat = os.scandir, os.lstat
+    errors = {b"locked": PermissionError(13, "Permission denied"), b"gone": FileNotFoundError(2, "no such file")}
+
+    def scan(path: Any) -> Any:
+        if error := errors.get(os.fsencode(path).rpartition(b"/")[2]):
+            raise error
+        return scandir(path)
+
+    def stat_of(path: Any, **options: Any) -> os.stat_result:  # of a file in a folder that may be listed, not searched
+        if os.fsencode(path).endswith(b"/hidden/x"):
+            raise PermissionError(13, "Permission denied")
+        return lstat(path, **options)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    monkeypatch.setattr(os, "lstat", stat_of)
+    found = listed(host, "out")
+    assert [entry.path for entry in found["entries"]] == ["fine/x"]
+    why = "cannot be read (Permission denied)"
+    assert sorted(found["skipped"]) == [["hidden/x", why], ["locked", why]]
+
+
 def test_bytecode_stays_and_names_that_another_disk_takes_for_gits_or_ours_are_named(host: FakeHost) -> None:
     write(host.workdir, **{"out/a": "", "out/b.pyc": "", "out/__pycache__/c.pyc": "", "out/.git/x": ""})
     write(host.workdir, **{"out/.Git": "", "out/sub/.ClusterDDP-live/x": "", "out/sub/.clusterddp-live/y": ""})

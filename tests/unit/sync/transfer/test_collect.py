@@ -85,6 +85,17 @@ def test_of_a_single_file_its_name_is_told_and_not_its_folder_alone(tmp_path: Pa
     assert (done.folder / done.name, done.same) == (tmp_path / "here/best.pt", 1)
 
 
+@pytest.mark.parametrize(("why", "whole"), [("cannot be read (Permission denied)", False), ("a device", True)])
+def test_all_is_here_unless_something_could_not_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str, *, whole: bool
+) -> None:
+    found = replace(listing(None), skipped=(("a", why),))
+    monkeypatch.setattr(collect, "list_host", lambda *_: found)
+    origin = Origin(host=SimpleNamespace(name="gpu00"), workdir="/w", path="x")  # type: ignore[arg-type]
+    pulled = collect.collect([origin], lambda _: (tmp_path, ""), Transfer("pull", print))
+    assert (pulled.whole, [*_notices(pulled)]) == (whole, [f"left out, {why}: gpu00:a"])
+
+
 class Hosts:
     """Hosts with files; ``happens`` is called before a host's chunks are read, and may change or lose them."""
 
