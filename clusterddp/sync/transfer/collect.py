@@ -191,7 +191,8 @@ def _plan_paths(found: Mapping[str, Listing], tally: _Tally) -> dict[str, tuple[
         for entry in listing.entries:
             versions.setdefault(entry.path, {}).setdefault(entry, []).append(host)
     hosts_folders = [_folder_of(host) for host in {*found, *tally.errors}]
-    placed = {path for path in tally.differing if any(f"{one}/{path}" in tally.settled for one in hosts_folders)}
+    settled = tally.settled
+    placed = {path for path in tally.differing if any(f"{one}/{path}" in settled for one in hosts_folders)}
     separate = _separate_paths(versions, placed & versions.keys())  # also where only one host still has it
     tally.differing = placed | separate
     plan: dict[str, tuple[Entry, Sequence[Chunk]]] = {}
@@ -251,8 +252,9 @@ def _fetch_missing(
 ) -> None:
     """Fetch and place what is not settled; record files that changed meanwhile."""
     missing: list[tuple[Entry, Sequence[Chunk]]] = []
+    settled = tally.settled  # made anew at each call
     for path, (entry, chunks) in plan.items():
-        if path in tally.settled:
+        if path in settled:
             continue
         state = local.state(entry)
         if state == SAME:

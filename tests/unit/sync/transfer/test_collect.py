@@ -187,3 +187,17 @@ def test_a_new_file_takes_no_place_of_one_that_differs(monkeypatch: pytest.Monke
 
     Hosts(monkeypatch, change, gpu00={"x": "0"}, gpu01={"x": "1"}).pull(tmp_path)
     assert sorted(below(tmp_path).values()) == ["another", "new"]
+
+
+def test_the_paths_done_are_not_put_together_for_each_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settled, calls = _Tally.settled, []
+
+    def counted(tally: _Tally) -> set[str]:
+        calls.append(tally)
+        return settled.fget(tally)  # type: ignore[attr-defined, no-any-return]
+
+    monkeypatch.setattr(_Tally, "settled", property(counted))
+    files = {f"{number}": "same" for number in range(100)}
+    write(tmp_path, **files)
+    pulled = Hosts(monkeypatch, lambda *_: None, gpu00=files).pull(tmp_path)
+    assert (pulled.same, len(calls) < 10) == (100, True)
