@@ -228,9 +228,9 @@ class _HostSync:
 
         ``new`` are the paths at which the host has no file, ``placed`` those whose content is there.
         """
-        there = set(placed)
+        there, missing = set(placed), set(new)
         self.needs = (*self.needs, *(entry for entry in put if entry.kind == FILE and entry.path not in there))
-        changed = tuple(entry.path for entry in put if entry.path not in set(new))
+        changed = tuple(entry.path for entry in put if entry.path not in missing)
         before = self.changes
         self.changes = replace(before, new=(*before.new, *new), changed=(*before.changed, *changed))
 

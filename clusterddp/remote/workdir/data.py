@@ -180,9 +180,9 @@ class DataRecord:
 
     def report_standing(self, standing: List[Standing], *, mark: bool = True) -> StandingVersions:
         """Return for the operator the host versions that stay, and with ``mark`` record them as reported."""
-        paths = [entry.path for entry in standing]
-        unreported = [path for path in paths if path not in self._named]
-        if mark and set(paths) != set(self._named):
+        paths, named = [entry.path for entry in standing], set(self._named)
+        unreported = [path for path in paths if path not in named]
+        if mark and set(paths) != named:
             self._named = paths
             self._save()
         listed = tuple((entry.path, entry.content) for entry in standing[:_MAX_NAMED])

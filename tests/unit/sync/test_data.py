@@ -331,6 +331,23 @@ def test_a_preview_shows_what_would_be_put_and_what_is_in_conflict(root: Path, h
     assert content(host.workdir) == {"train.py": "print(1)", CKPT: "epoch 1"}
 
 
+def test_what_is_new_is_looked_up_once_for_each_file(root: Path, host: FakeHost) -> None:
+    hashed = []
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            hashed.append(self)
+            return super().__hash__()
+
+    write(root, **{f"set/{number}.bin": "" for number in range(100)})
+    tree = project_tree(root)
+    data = tuple(entry._replace(path=Counted(entry.path)) for entry in tree.data)
+    (shown,) = preview([host], replace(tree, data=data), workdir="/nowhere")  # type: ignore[list-item]
+    assert (len(shown.changes.new), len(hashed) < 10 * len(data)) == (102, True)
+
+
 def test_a_change_of_mode_sends_nothing(root: Path, host: FakeHost) -> None:
     synced(root, host)
     (root / CKPT).chmod(0o755)
