@@ -86,6 +86,7 @@ class _Tally:
     gone: set[str] = field(default_factory=set)
     bytes: int = 0
     errors: dict[str, ClusterddpError] = field(default_factory=dict)
+    wanted: set[str] = field(default_factory=set)  # the contents that the latest try was for
 
     @property
     def settled(self) -> set[str]:
@@ -264,7 +265,10 @@ def _fetch_missing(
         else:
             missing.append((entry, chunks))
     uses = Counter(entry.content for entry, _ in missing)
-    lacking = local.want({entry.content: chunks for entry, chunks in missing if entry.kind == FILE}, uses)
+    contents = {entry.content: chunks for entry, chunks in missing if entry.kind == FILE}
+    outdated = set[str]() if tally.errors else tally.wanted - contents.keys()  # the next pull may want a lost host's
+    lacking = local.want(contents, uses, outdated)
+    tally.wanted = set(contents)
     transfer.expect(sum(lacking.values()))
     tally.bytes += _fetch(local, origins, found, lacking, tally, transfer)
     tally.changing.clear()

@@ -25,7 +25,7 @@ from clusterddp.text.paths import shown
 from clusterddp.text.units import human_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
@@ -126,13 +126,16 @@ class LocalFolder:
         finally:
             os.close(handle)
 
-    def want(self, contents: Mapping[str, Sequence[Chunk]], uses: Mapping[str, int]) -> dict[str, int]:
+    def want(
+        self, contents: Mapping[str, Sequence[Chunk]], uses: Mapping[str, int], outdated: Collection[str] = ()
+    ) -> dict[str, int]:
         """Prepare to assemble contents; the digests and sizes of the chunks still lacking.
 
-        ``uses`` are the numbers of files that need each content. Raises SyncError if there is not enough free space.
+        ``uses`` are the numbers of files that need each content; ``outdated`` contents that no file has any more.
+        Raises SyncError if there is not enough free space.
         """
         with self._as_sync_error(str(self.folder / _PARTS_FOLDER)):
-            self._remove_linked_parts()
+            self._remove_unneeded_parts(outdated)
             self._parts = Parts(self._parts_folder)
             self._parts.want({content: list(chunks) for content, chunks in contents.items()}, uses)
             self._parts.remove_old(time.time())
@@ -143,14 +146,14 @@ class LocalFolder:
         sizes_of = {chunk.digest: chunk.size for chunks in contents.values() for chunk in chunks}
         return {digest: sizes_of[digest] for digest in self._parts.lacking}
 
-    def _remove_linked_parts(self) -> None:
-        """Remove the parts that are files of the user too, and what was being copied: a pull ended as it placed them.
+    def _remove_unneeded_parts(self, outdated: Collection[str]) -> None:
+        """Remove the outdated parts, those that are files of the user too, and what a pull copied as it ended.
 
         A part with a second name would be repaired, once the user has changed the file: that is, overwrite it.
         """
         for name in os.listdir(self._parts_folder):  # noqa: PTH208 - a descriptor
             info = os.stat(name, dir_fd=self._parts_folder, follow_symlinks=False)
-            if name == _TEMPORARY or (stat.S_ISREG(info.st_mode) and info.st_nlink > 1):
+            if name == _TEMPORARY or name in outdated or (stat.S_ISREG(info.st_mode) and info.st_nlink > 1):
                 os.unlink(name, dir_fd=self._parts_folder)
 
     def put(self, digest: str, data: bytes) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clusterddp.cli.actions.pull_action import _notices
 from clusterddp.errors import SyncError, UnreachableError
-from clusterddp.remote.shared.wire.chunks import Chunk, digest_of
+from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, chunk_spans, content_of, digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
 from clusterddp.sync.transfer import collect, local_files
 from clusterddp.sync.transfer.collect import Origin, _deduplicate, _plan_paths, _Tally
@@ -167,6 +167,42 @@ def test_a_file_that_changes_once_is_read_again(monkeypatch: pytest.MonkeyPatch,
         tmp_path
     )
     assert (below(tmp_path), pulled.gone, pulled.changing, pulled.whole) == ({"ck": "new"}, (), (), True)
+
+
+@pytest.mark.parametrize("then", [{"ck": b"d" * CHUNK + b"e"}, {}])
+@pytest.mark.parametrize("lost", [False, True])
+def test_of_a_version_that_came_in_part_nothing_stays_unless_a_host_was_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, then: dict[str, bytes], *, lost: bool
+) -> None:
+    first = digest_of(b"a" * CHUNK)
+    files = {"ck": b"a" * CHUNK + b"b"}
+
+    def list_files(*_: object) -> Listing:
+        chunks = {name: [Chunk(digest_of(part), len(part)) for part in parts(data)] for name, data in files.items()}
+        contents = {name: content_of([chunk.digest for chunk in of_file]) for name, of_file in chunks.items()}
+        entries = tuple(Entry(name, FILE, False, len(data), contents[name]) for name, data in files.items())
+        return replace(listing(None), entries=entries, chunks={contents[name]: chunks[name] for name in files})
+
+    def fetch(host: Any, _root: str, wanted: Sequence[ChunkLocation], _count: object) -> Iterator[Any]:
+        if wanted[0].chunk.digest == first:
+            yield first, b"a" * CHUNK
+            if lost:
+                raise UnreachableError(host.name, "the connection was lost")
+            files.clear()
+            files.update(then)
+        else:
+            yield from [(digest_of(part), part) for part in parts(files["ck"])]
+
+    monkeypatch.setattr(collect, "list_host", list_files)
+    monkeypatch.setattr(collect, "fetch_chunks", fetch)
+    origin = Origin(host=SimpleNamespace(name="gpu00"), workdir="/w", path="x")  # type: ignore[arg-type]
+    pulled = collect.collect([origin], lambda _: (tmp_path, ""), Transfer("pull", print))
+    assert (len(pulled.errors), (tmp_path / ".clusterddp-parts").exists()) == (lost, lost)
+    assert below(tmp_path) == ({} if lost else {name: data.decode() for name, data in then.items()})
+
+
+def parts(data: bytes) -> list[bytes]:
+    return [data[start : start + size] for start, size in chunk_spans(len(data))]
 
 
 def test_files_that_differ_only_while_they_are_written_come_once(
