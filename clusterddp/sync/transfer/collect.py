@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -126,9 +127,9 @@ def collect(
             if number:
                 found = _list_all([origin for origin in waiting if origin.name not in tally.errors], tally)
             renamed = {host: _rename_single_file(item, name) for host, item in found.items()}
+            named, disputed = _deduplicate(renamed, latest)
             latest |= renamed
             tally.gone |= tally.changing - _possible_targets(latest)
-            named, disputed = _deduplicate(renamed)
             _fetch_missing(local, waiting, found, _plan_paths(named, tally), tally, transfer, overwrite=overwrite)
             tally.changing |= disputed
             if not tally.changing:
@@ -158,24 +159,33 @@ def _list_all(origins: Sequence[Origin], tally: _Tally) -> dict[str, Listing]:
     return {outcome.name: outcome.value for outcome in outcomes if outcome.value}
 
 
-def _deduplicate(found: Mapping[str, Listing]) -> tuple[dict[str, Listing], set[str]]:
+def _deduplicate(
+    found: Mapping[str, Listing], before: Mapping[str, Listing] = MappingProxyType({})
+) -> tuple[dict[str, Listing], set[str]]:
     """In folders that several hosts share, keep each file on one host; return the paths on which they disagree.
 
     That they share a folder is each host's own claim, so no host may hide another's file, or stand in for it: if they
-    differ on a path, it changed between two readings, or one of them lies.
+    differ on a path, it changed between two readings. If each has what it had ``before``, the claim is wrong, as of
+    machines that are copies of one image: such a file is each host's own.
     """
     reports: dict[tuple[str, str], dict[Entry, str]] = {}  # folder, path → each reported file, its first host
     for host, listing in found.items():
         for entry in listing.entries if listing.shared else ():
             reports.setdefault((listing.shared or "", entry.path), {}).setdefault(entry, host)
-    disputed = {path for (_, path), entries in reports.items() if len(entries) > 1}
+    differing = {key for key, entries in reports.items() if len(entries) > 1}
+    changed = {
+        (listing.shared or "", entry.path)
+        for host, listing in found.items()
+        for entry in {*listing.entries}.difference(before[host].entries if host in before else ())
+    }
+    disputed = {path for _, path in differing & changed}
 
     def once(host: str, listing: Listing) -> Listing:
-        versions = [(entry, reports[listing.shared or "", entry.path]) for entry in listing.entries]
-        return replace(
-            listing,
-            entries=tuple(entry for entry, reporters in versions if len(reporters) == 1 and reporters[entry] == host),
-        )
+        def is_taken(entry: Entry) -> bool:
+            key = listing.shared or "", entry.path
+            return key not in changed if key in differing else reports[key][entry] == host
+
+        return replace(listing, entries=tuple(filter(is_taken, listing.entries)))
 
     return {host: once(host, listing) if listing.shared else listing for host, listing in found.items()}, disputed
 

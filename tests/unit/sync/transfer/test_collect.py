@@ -85,6 +85,30 @@ def test_of_a_single_file_its_name_is_told_and_not_its_folder_alone(tmp_path: Pa
     assert (done.folder / done.name, done.same) == (tmp_path / "here/best.pt", 1)
 
 
+def test_files_that_stay_different_in_one_folder_are_each_hosts_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    texts = {"gpu00": "0", "gpu01": "1", "gpu02": "2"}
+    hosts = Hosts(monkeypatch, lambda *_: None, **{host: {"log": text, "all": "x"} for host, text in texts.items()})
+    monkeypatch.setattr(collect, "list_host", lambda host, *_: with_chunks(listing("image", **hosts.files[host.name])))
+    pulled = hosts.pull(tmp_path)
+    assert below(tmp_path) == {"all": "x", **{f"{host}/log": text for host, text in texts.items()}}
+    assert (pulled.differing, pulled.changing) == (("log",), ())
+
+
+def test_a_shared_file_that_grows_at_each_look_is_no_hosts_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = ["0"]
+
+    def list_log(*_: object) -> Listing:
+        log.append("x")
+        return with_chunks(listing("w", log="".join(log), all="x"))
+
+    hosts = Hosts(monkeypatch, lambda *_: None, gpu00={"all": "x"}, gpu01={"all": "x"})
+    monkeypatch.setattr(collect, "list_host", list_log)
+    pulled = hosts.pull(tmp_path)
+    assert (below(tmp_path), pulled.differing, pulled.changing) == ({"all": "x"}, (), ("log",))
+
+
 @pytest.mark.parametrize(("why", "whole"), [("cannot be read (Permission denied)", False), ("a device", True)])
 def test_all_is_here_unless_something_could_not_be_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str, *, whole: bool
