@@ -62,6 +62,7 @@ class Assembly:
             self._uses[entry.content] = self._uses.get(entry.content, 0) + 1
             chunks_by_content[entry.content] = self._chunks(entry)
         self._parts.want(chunks_by_content, self._uses)
+        self._remove_temporary()  # one that was cut off holds room that is to be checked
         self._parts.remove_old(folder_time(self._folder))
         shown = os.fsdecode(os.path.realpath(os.path.dirname(self._path)))
         refuse_without_room(self._folder, self._parts.lacking_bytes, shown)

@@ -10,6 +10,7 @@ import pytest
 from clusterddp.errors import HostsError, SyncError
 from clusterddp.remote.shared.wire.chunks import CHUNK
 from clusterddp.remote.shared.workdir.sync_records import SyncRequest
+from clusterddp.remote.transfer import chunk_files
 from clusterddp.remote.workdir.folder_lock import FolderLock
 from clusterddp.remote.workdir.sync_operations import inspect_workdir
 from tests.unit.sync_help import CKPT, FakeHost, content, project_tree, synced, write
@@ -62,3 +63,16 @@ def test_two_syncs_at_once_are_asked_again(root: Path, host: FakeHost, monkeypat
     with pytest.raises(SyncError, match="changed in the project and on gpu01"):
         synced(root, host)
     assert content(host.workdir)[CKPT] == "epoch 1"
+
+
+def test_a_copy_of_an_equal_file_that_was_cut_off_takes_no_room_from_the_next_sync(
+    root: Path, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced(root, host)
+    parts = host.workdir / ".clusterddp-live/parts"
+    parts.mkdir(mode=0o700)
+    (parts / "copy").write_text("x" * 900)
+    write(root, **{"a.bin": "x" * 1000, "b.bin": "x" * 1000})
+    free = lambda _: 2500 - sum(path.stat().st_size for path in parts.iterdir())  # noqa: E731
+    monkeypatch.setattr(chunk_files, "free_bytes", free)
+    assert (synced(root, host).hosts[0].sent, parts.exists()) == (2, False)
