@@ -11,6 +11,7 @@ from clusterddp.cli.progress import Progress
 from clusterddp.cli.session import open_cluster
 from clusterddp.errors import UsageError
 from clusterddp.remote.shared.text.counted import counted
+from clusterddp.sync.project_files.gitignore import rule_for
 from clusterddp.sync.project_files.project_tree import new_data
 from clusterddp.text.folding import few, folded_names
 from clusterddp.text.paths import shown
@@ -60,7 +61,7 @@ def _ignore_advice(paths: Sequence[str]) -> Iterator[str]:
         return
     common = paths[0] if len(paths) == 1 else posixpath.commonpath(paths)
     rules = [common] if common else dict.fromkeys(path.partition("/")[0] for path in paths)
-    words = " ".join(shlex.quote("/" + shown(rule)) for rule in rules)
+    words = " ".join(shlex.quote(shown(rule_for(rule))) for rule in rules)
     yield (
         f"{_few(paths)}: part of the project from now on; to keep that out of the next sync, add to its .gitignore:"
         f" {words}"

@@ -62,6 +62,12 @@ def walk(root: bytes, excluded: Collection[bytes]) -> Iterator[bytes]:
                 yield path
 
 
+def rule_for(path: str) -> str:
+    """Return the rule of the project's .gitignore that matches this path alone."""
+    escaped = re.sub(r"[\\*?\[]", r"\\\g<0>", path)
+    return f"/{escaped[:-1]}\\ " if escaped.endswith(" ") else f"/{escaped}"
+
+
 def unreadable(name: bytes, error: OSError) -> SyncError:
     """Build the error for something in the project that cannot be read."""
     return SyncError(

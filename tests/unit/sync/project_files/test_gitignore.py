@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from clusterddp.errors import SyncError
-from clusterddp.sync.project_files.gitignore import _is_pattern, _spec, walk
+from clusterddp.sync.project_files.gitignore import _is_pattern, _spec, rule_for, walk
 from tests.unit.sync_help import tree_of, write
 from tests.unit.user_rights import another_user, needs_root
 
@@ -33,6 +33,13 @@ def by_git(folder: Path) -> set[str]:
     subprocess.run([*git, "init", "-q"], cwd=folder, check=True)
     listed = subprocess.check_output([*git, "ls-files", "-z", "--others", "--exclude-standard"], cwd=folder)
     return set(filter(None, listed.decode().split("\0")))
+
+
+@pytest.mark.parametrize("name", [*FILES, "w*.txt", "??.txt", "a\\.log", "lr[0.1]/a [b]"])
+def test_the_rule_for_a_path_matches_it_alone(tmp_path: Path, name: str) -> None:
+    write(tmp_path, **dict.fromkeys([*FILES, name], "x"), **{".gitignore": rule_for(name)})
+    left = {*FILES, ".gitignore"} - {name}
+    assert by_git(tmp_path) == {path.decode() for path in walk(bytes(tmp_path), {b".git"})} == left
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusterddp.cli.actions.pull_action import _notices
+from clusterddp.cli.actions.pull_action import _ignore_advice, _notices
 from clusterddp.errors import SyncError, UnreachableError
 from clusterddp.remote.shared.wire.chunks import CHUNK, Chunk, chunk_spans, content_of, digest_of
 from clusterddp.remote.shared.workdir.manifest import FILE, Entry
@@ -118,6 +118,11 @@ def test_all_is_here_unless_something_could_not_be_read(
     origin = Origin(host=SimpleNamespace(name="gpu00"), workdir="/w", path="x")  # type: ignore[arg-type]
     pulled = collect.collect([origin], lambda _: (tmp_path, ""), Transfer("pull", print))
     assert (pulled.whole, [*_notices(pulled)]) == (whole, [f"left out, {why}: gpu00:a"])
+
+
+def test_the_rule_that_is_told_matches_what_was_pulled() -> None:
+    (told,) = _ignore_advice(["lr[0.1]/a", "lr[0.1]/b"])
+    assert told.endswith(r"add to its .gitignore: '/lr\[0.1]'")
 
 
 class Hosts:
