@@ -109,6 +109,7 @@ def read_sources(
     target = destination([(source, os.path.isdir(source)) for source in sources], dest)
     key = hashlib.sha256(repr([os.path.abspath(source) for source in sources]).encode()).hexdigest()[:16]  # noqa: PTH100
     cache = HashCache(project.folder, f"pushed-{key}.json")
+    own_folder = os.path.realpath(os.fsencode(project.folder))  # this very function writes there
     progress("reading the files")
     entries: list[Entry] = []
     chunks: dict[str, tuple[str, ...]] = {}
@@ -116,7 +117,7 @@ def read_sources(
     skipped: list[Skipped] = []
     for source, prefix in zip(sources, target.prefixes, strict=True):
         root = os.path.realpath(os.fsencode(source))
-        for path, full, info in _files(root, prefix, skipped):
+        for path, full, info in _files(root, prefix, own_folder, skipped):
             entry, digests = _entry(root, path, full, info, cache) or (None, ())
             if entry is None:
                 skipped.append(Skipped(path=path, reason=_reason(info)))
@@ -135,8 +136,13 @@ def read_sources(
     return target.folder, chosen
 
 
-def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[str, bytes, os.stat_result]]:
-    """Yield destination path, local path and lstat of every file in a source; a file contains itself."""
+def _files(
+    root: bytes, prefix: str, own_folder: bytes, skipped: list[Skipped]
+) -> Iterator[tuple[str, bytes, os.stat_result]]:
+    """Yield destination path, local path and lstat of every file in a source; a file contains itself.
+
+    ``own_folder`` is left out, and so is what is ours where a source's contents go to the destination itself.
+    """
     pending = [(root, prefix)]
     while pending:
         full, path = pending.pop()
@@ -148,11 +154,12 @@ def _files(root: bytes, prefix: str, skipped: list[Skipped]) -> Iterator[tuple[s
         if not stat.S_ISDIR(info.st_mode):
             yield path, full, info
         for name in names:
-            inside = posixpath.join(path, as_text(name))
-            if inside.split("/")[0].startswith(".clusterddp") or name.startswith(PARTS_FOLDER):
+            inside, source = posixpath.join(path, as_text(name)), os.path.join(full, name)
+            is_ours = source == own_folder or name.startswith(PARTS_FOLDER)
+            if is_ours or inside.split("/")[0].startswith(".clusterddp"):
                 skipped.append(Skipped(path=inside, reason="clusterddp's own"))
             else:
-                pending.append((os.path.join(full, name), inside))
+                pending.append((source, inside))
 
 
 def _entry(

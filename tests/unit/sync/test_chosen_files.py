@@ -51,3 +51,11 @@ def test_the_parts_of_a_pull_that_broke_off_stay_here_wherever_they_lie(tmp_path
     _, chosen = read_sources(project, [str(project.root / "data")], "data", lambda _: None)
     assert [entry.path for entry in chosen.entries] == ["in/.clusterddp-notes", "in/f"]
     assert chosen.notices == ("left out, clusterddp's own: in/.clusterddp-parts",)
+
+
+def test_a_project_that_is_pushed_by_its_name_comes_without_what_we_keep_in_it(tmp_path: Path) -> None:
+    project = project_at(tmp_path / "project")
+    write(project.root, **{"f": "1", ".clusterddp/hashes.json": "{}", "sub/.clusterddp/project.json": "of another"})
+    _, chosen = read_sources(project, [str(project.root)], "there/", lambda _: None)
+    assert [entry.path for entry in chosen.entries] == ["project/f", "project/sub/.clusterddp/project.json"]
+    assert chosen.notices == ("left out, clusterddp's own: project/.clusterddp",)
