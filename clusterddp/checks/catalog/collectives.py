@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import rehearsal
 from clusterddp.checks.catalog.performance import CATEGORY, rate
-from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, missing_data, skipped, warn
 from clusterddp.checks.needs import DIALLED, FACTS, WORKERS
 from clusterddp.facts.bench_results import FAR_LOWER_SHARE, expected_busbw, late_ranks, odd_sums, slow_gpus
 from clusterddp.facts.speeds import find_slow_hosts, median
@@ -49,7 +49,7 @@ def _all_reduce(evidence: Evidence) -> Iterable[Finding]:
         return
     together = bench.together
     hosts = evidence.names
-    yield from (unknown(host, "could not look: it took no part") for host in hosts if host not in together.hosts)
+    yield from (missing_data(host, "it took no part") for host in hosts if host not in together.hosts)
     if together.error:
         yield from _blame(together, hosts, "fail", together.error)
         return
@@ -113,11 +113,11 @@ def _without_measurement(
     for host in evidence.names:
         if host in measured:
             continue
-        failed = host in together.hosts and together.error
+        failed = together.error if host in together.hosts else ""
         if failed and together.reduced:
-            yield Finding(verdict="skipped", hosts=(host,), message="because of allreduce")
+            yield skipped(host, "because of allreduce")
         else:
-            yield unknown(host, f"could not look: {failed or 'it told nothing'}")
+            yield missing_data(host, failed or "it told nothing")
 
 
 def _rank_label(result: Gemm | Lateness) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.software import CATEGORY, STEERING_PREFIXES
-from clusterddp.checks.model import Check, Finding, for_each, for_facts, odd_ones, warn
+from clusterddp.checks.model import Check, Finding, for_each, for_facts, missing_data, odd_ones, warn
 from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts.job_paths import job_paths
 from clusterddp.text.folding import few
@@ -58,7 +58,7 @@ def _differing_packages(evidence: Evidence) -> Iterable[Finding]:
         yield warn(host, text)
     for entry, facts in evidence.facts:
         if facts.packages is None:
-            yield Finding(verdict="unknown", hosts=(entry.name,), message="could not look: no packages were told")
+            yield missing_data(entry.name, "no packages were told")
 
 
 def _nccl_loaded(entry: HostEntry, facts: Facts) -> Finding | None:

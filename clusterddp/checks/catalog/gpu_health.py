@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clusterddp.checks.model import Check, Finding, fail, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, missing_data, odd_ones, skipped, warn
 from clusterddp.checks.needs import FACTS, GPU_HEALTH
 from clusterddp.facts.gpu_assignment import is_named
 from clusterddp.text.folding import folded_names
@@ -77,7 +77,7 @@ def for_gpus(judge: Judge) -> Callable[[Evidence], Iterable[Finding]]:
         for report in evidence.hosts:
             why = _why_skipped(report)
             if why:
-                yield Finding(verdict="skipped", hosts=(report.name,), message=why)
+                yield skipped(report.name, why)
             elif health := gpu_health(report):
                 yield from judge(report, health)
 
@@ -106,7 +106,7 @@ def _nvidia_smi(evidence: Evidence) -> Iterable[Finding]:
     for report in evidence.hosts:
         health = GPU_HEALTH.of(report)
         if health and health.reason:
-            yield Finding(verdict="skipped", hosts=(report.name,), message=health.reason)
+            yield skipped(report.name, health.reason)
         elif health and health.error:
             yield fail(report.name, health.error)
 
@@ -133,7 +133,7 @@ def _reset_reasons(card: Card) -> str:
 
 def _xids(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
     if health.xids_error:
-        yield unknown(report.name, f"could not look: {health.xids_error}")
+        yield missing_data(report.name, health.xids_error)
     buses = {_normal_pci_address(card.bus): card.number for card in health.cards}
     for one in health.xids:
         if one.xid not in PROGRAM_XIDS and one.seconds_ago < _MONTH:
@@ -214,7 +214,7 @@ def _mig_without_instance(card: Card) -> str:
 def for_each_card(
     host: str, cards: Iterable[Card], describe: Callable[[Card], str], verdict: Callable[..., Finding], **more: str
 ) -> Iterable[Finding]:
-    """Findings for what ``wrong`` says of each GPU of a host; GPUs with the same text share one finding."""
+    """Findings for what ``describe`` says of each GPU of a host; GPUs with the same text share one finding."""
     return by_text(host, {card.number: text for card in cards if (text := describe(card))}, verdict, **more)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.gpu_health import AFTER, CATEGORY, by_text, for_each_card, for_gpus, gpu_health
-from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, missing_data, warn
 from clusterddp.checks.needs import FACTS, GPU_HEALTH
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _links_text(up: int, count: int) -> str:
 
 def _links_error(report: HostEvidence, health: GpuHealth) -> Iterable[Finding]:
     if health.links_error:
-        yield unknown(report.name, f"could not look: {health.links_error}")
+        yield missing_data(report.name, health.links_error)
 
 
 def _missing_pcie_lanes(evidence: Evidence) -> Iterable[Finding]:
@@ -94,7 +94,7 @@ def _nvswitch_fabric(report: HostEvidence, health: GpuHealth) -> Iterable[Findin
             report.name, f"there are {health.switches} NVSwitches, and nvidia-fabricmanager is {health.fabric_manager}"
         )
     elif health.fabric_manager is None and not started:
-        yield unknown(report.name, "could not look: no systemd here that tells of nvidia-fabricmanager")
+        yield missing_data(report.name, "no systemd here that tells of nvidia-fabricmanager")
 
 
 def _outside_fabric(card: Card) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.gpu_health import CATEGORY
-from clusterddp.checks.model import Check, Finding, fail, unknown
+from clusterddp.checks.model import Check, Finding, fail, missing_data, skipped
 from clusterddp.checks.needs import FACTS, GPU_HEALTH, GPU_SMOKE_TEST
 from clusterddp.text.folding import few
 
@@ -28,11 +28,11 @@ def for_tests(
         for report in evidence.hosts:
             health = GPU_HEALTH.of(report)
             if health and health.smoke_test and health.smoke_test.error:
-                yield unknown(report.name, f"could not look: {health.smoke_test.error}")
+                yield missing_data(report.name, health.smoke_test.error)
             elif health and health.smoke_test:
                 yield from judge(report, health.smoke_test)
             elif health and not _has_device_error(report):
-                yield Finding(verdict="skipped", hosts=(report.name,), message=_untested_reason(report, health))
+                yield skipped(report.name, _untested_reason(report, health))
 
     return judged
 
@@ -93,7 +93,7 @@ def _peer_copies(report: HostEvidence, smoke_test: GpuSmokeTest) -> Iterable[Fin
     peers = smoke_test.peers
     if peers is None:
         why = "it has one GPU" if len(smoke_test.starts) == 1 else "because of gpu-start"
-        yield Finding(verdict="skipped", hosts=(report.name,), message=why)
+        yield skipped(report.name, why)
         return
     health = GPU_HEALTH.of(report)
     iommu = health.iommu if health else None

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.software import equal
-from clusterddp.checks.model import Check, Finding, fail, for_facts, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, for_facts, missing_data, warn
 from clusterddp.checks.needs import FACTS, HEALTH
 from clusterddp.facts.gpu_assignment import FREE_MIB, check_gpus, with_taken_gpus
 from clusterddp.remote.shared.text.counted import counted
@@ -64,7 +64,7 @@ def busy_gpus(evidence: Evidence) -> Iterable[Finding]:
         if not report.facts:
             continue
         if report.facts.nvidia_error:
-            yield unknown(report.name, f"could not look: {report.facts.nvidia_error}")
+            yield missing_data(report.name, report.facts.nvidia_error)
         health = HEALTH.of(report)
         owners = health.owners if health else {}
         named = report.entry.gpus if isinstance(report.entry.gpus, tuple) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, Need, fail, for_each, for_facts, missing_data, odd_ones, warn
 from clusterddp.checks.needs import FACTS, HEALTH, RUNS
 from clusterddp.facts.gpu_assignment import worker_count
 from clusterddp.facts.read_facts import read_answer
@@ -87,7 +87,7 @@ def _hardware(evidence: Evidence) -> Iterable[Finding]:
 def _memory(entry: HostEntry, health: Health) -> Finding | None:
     available = health.available_bytes
     if available is None:
-        return unknown(entry.name, "could not look: /proc/meminfo does not tell")
+        return missing_data(entry.name, "/proc/meminfo does not tell")
     if available >= _GIB:
         return None
     return warn(entry.name, f"only {available // _MIB} MiB of memory are available")
@@ -109,7 +109,7 @@ def _cgroup(evidence: Evidence) -> Iterable[Finding]:
     for report in evidence.hosts:
         health = HEALTH.of(report)
         if not report.facts or not health or not health.cgroup:
-            yield unknown(report.name, "could not look: the host does not tell its control groups")
+            yield missing_data(report.name, "the host does not tell its control groups")
             continue
         group, count = health.cgroup, _workers(report.entry, report.facts)
         too_low = []

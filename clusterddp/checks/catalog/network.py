@@ -10,7 +10,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.connections import coverage, culprits, dialled_pairs, list_pairs, on_dialled
-from clusterddp.checks.model import Check, Finding, fail, for_facts, odd_ones, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, for_facts, missing_data, odd_ones, skipped, unknown, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, NETWORK, lookup_of
 from clusterddp.facts.dial_schedule import ALL_PAIRS_HOSTS, PARTNERS
 from clusterddp.facts.library_defaults import GLOO_VARIABLE, NCCL_VARIABLE, matches_setting
@@ -42,7 +42,7 @@ def _own_name(evidence: Evidence) -> Iterable[Finding]:
     for report, name in _own_names(evidence):
         lookup = lookup_of(report, name)
         if lookup is None or report.facts is None:
-            yield unknown(report.name, f"could not look: nobody asked for {name}")
+            yield missing_data(report.name, f"nobody asked for {name}")
             continue
         addresses = {interface.address for interface in report.facts.addresses}
         if not lookup.addresses:
@@ -116,7 +116,7 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
         return
     for report in evidence.hosts:
         if report.name in network.deaf:
-            yield Finding(verdict="skipped", hosts=(report.name,), message="because of ports")
+            yield skipped(report.name, "because of ports")
     shut = [failure for failure in network.failures if not failure.ranged and failure.word != BLACK_HOLE]
     found = list(_connection_findings(evidence, shut, network.failures, {}))
     # A host that answers too late on one port is too busy on the other too: this is said once, here.
@@ -176,7 +176,7 @@ def _slow_findings(evidence: Evidence, named: Container[str]) -> Iterable[Findin
         if own and evidence.network and report.name not in named:
             late = evidence.network.heard[report.name].late_ms / 1000 if report.name in evidence.network.heard else 0
             held = f" (our process there was held up for {late:.1f} s)" if late else ""
-            yield unknown(report.name, f"could not look: {list_pairs(own)}: {own[0].meaning}{held}")
+            yield missing_data(report.name, f"{list_pairs(own)}: {own[0].meaning}{held}")
 
 
 def _firewall_advice(evidence: Evidence) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
 from clusterddp.checks.connections import culprits, dialled_pairs, list_pairs, on_dialled
-from clusterddp.checks.model import Check, Finding, unknown, warn
+from clusterddp.checks.model import Check, Finding, missing_data, skipped, warn
 from clusterddp.checks.needs import DIALLED, FACTS, HEALTH, lookup_of
 from clusterddp.remote.shared.probes.network_records import BLACK_HOLE, OK
 from clusterddp.text.folding import few, folded_names
@@ -58,9 +58,9 @@ def _not_measured(evidence: Evidence, measured: Callable[[Pair], bool]) -> Itera
             measured_by[host] = measured_by.get(host, False) or measured(pair)
     for report in evidence.hosts:
         if report.name in deaf:
-            yield Finding(verdict="skipped", hosts=(report.name,), message="because of ports")
+            yield skipped(report.name, "because of ports")
         elif not measured_by.get(report.name, True):
-            yield unknown(report.name, "could not look: its kernel is too old, or it was too busy to be measured")
+            yield missing_data(report.name, "its kernel is too old, or it was too busy to be measured")
 
 
 def _loss(evidence: Evidence) -> Iterable[Finding]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import gpus
-from clusterddp.checks.model import Check, Finding, fail, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, missing_data, warn
 from clusterddp.checks.needs import BENCH, DIALLED, FACTS, HEALTH, PAIRS, RUNS
 from clusterddp.facts.speeds import find_slow_hosts
 
@@ -60,7 +60,7 @@ def _unmeasured(evidence: Evidence, speeds: Iterable[Speed]) -> Iterable[Finding
     shut = {(one.source, one.target) for one in network.failures} if network else set()
     for one in speeds:
         if one.error and (one.source, one.target) not in shut:
-            yield unknown(one.source, f"could not look: {one.source} → {one.target}: {one.error}")
+            yield missing_data(one.source, f"{one.source} → {one.target}: {one.error}")
 
 
 def _direction(host: SlowHost) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog import connectivity, gpus, kernel_tables, machine, network, software, storage
-from clusterddp.checks.model import Check, Finding, unknown, warn
+from clusterddp.checks.model import Check, Finding, missing_data, warn
 from clusterddp.checks.needs import DIALLED, FACTS, REHEARSAL
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import folded_names
@@ -38,8 +38,8 @@ def _judge(evidence: Evidence) -> Iterable[Finding]:
         yield Finding(verdict="pass", hosts=well, message=f"{_success_text(result, hosts)} in {result.seconds:.1f} s")
     elif min(_stage(result, host) for host in behind) < STAGES.index("import torch") + 1:
         progress = f"{_progress_text(result, hosts)} within {result.seconds:.0f} s"
-        text = f"could not look: {progress}, and an import of torch may take longer"
-        yield from (unknown(host, text) for host in hosts)
+        text = f"{progress}, and an import of torch may take longer"
+        yield from (missing_data(host, text) for host in hosts)
     else:
         message = f"it hung: {_progress_text(result, hosts)} within {result.seconds:.0f} s"
         yield Finding(verdict="fail", hosts=hosts, message=message)

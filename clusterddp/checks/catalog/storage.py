@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.machine import identity
-from clusterddp.checks.model import Check, Finding, fail, for_each, unknown, warn
+from clusterddp.checks.model import Check, Finding, fail, for_each, missing_data, warn
 from clusterddp.checks.needs import FACTS, HEALTH, SHARED
 from clusterddp.text.folding import few
 from clusterddp.text.paths import shown
@@ -35,7 +35,7 @@ def _unanswering_folders(entry: HostEntry, health: Health) -> Finding | None:
     for key in _FOLDERS:
         result = health.folders.get(key)
         if result is None:
-            return unknown(entry.name, f"could not look: {key} was not told")
+            return missing_data(entry.name, f"{key} was not told")
         if result.error:
             return fail(entry.name, f"{key} {result.path}: {result.error}")
     return None
@@ -64,7 +64,7 @@ def _unwritable_folders(entry: HostEntry, health: Health) -> Finding | None:
 
 def _changed_code(entry: HostEntry, health: Health) -> Finding | None:
     if health.code is None:
-        return unknown(entry.name, "could not look: no answer in time")
+        return missing_data(entry.name, "no answer in time")
     workdir = health.folders.get("workdir")
     if not health.code or (workdir and workdir.network):  # a workdir on a network may be changed by another host's sync
         return None
@@ -74,7 +74,7 @@ def _changed_code(entry: HostEntry, health: Health) -> Finding | None:
 def _broken_links(entry: HostEntry, health: Health) -> Finding | None:
     unanswered = [target for target in entry.links.values() if target not in health.paths]
     if unanswered:
-        return unknown(entry.name, f"could not look: {few(unanswered, 3)} did not answer in time")
+        return missing_data(entry.name, f"{few(unanswered, 3)} did not answer in time")
     missing = [f"{name} to {target}" for name, target in sorted(entry.links.items()) if not health.paths[target]]
     return fail(entry.name, f"links that lead to nothing: {few(missing, 3)}") if missing else None
 
@@ -119,7 +119,7 @@ def _shared_folders(evidence: Evidence) -> Iterable[Finding]:
         yield from (_shared_folder_finding(key, group, on_network=set(group) <= on_network) for group in groups)
     for report in evidence.hosts:
         if set(SHARED.of(report) or ()) < set(_SHARABLE_FOLDERS):
-            yield unknown(report.name, "could not look: a mark could not be left in its folders")
+            yield missing_data(report.name, "a mark could not be left in its folders")
 
 
 def _shared_folder_finding(key: str, group: tuple[str, ...], *, on_network: bool) -> Finding:
