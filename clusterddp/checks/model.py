@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
@@ -219,8 +220,6 @@ def for_each(need: Need[T], judge: Callable[[HostEntry, T], Finding | None]) -> 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The most frequent value (of equally frequent ones the first), and each host that has another one, with it."""
-    counts: dict[str, int] = {}
-    for value in values.values():
-        counts[value] = counts.get(value, 0) + 1
+    counts = Counter(values.values())
     usual = max(counts, key=lambda value: counts[value], default="")
     return usual, {host: value for host, value in values.items() if value != usual}

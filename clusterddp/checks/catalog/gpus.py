@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.software import equal
@@ -88,10 +89,7 @@ def _busy_gpu(report: HostEvidence, gpu: Gpu, owners: Mapping[int, PortOwner], *
 
 
 def _models(facts: Facts) -> str:
-    counts: dict[str, int] = {}
-    for gpu in facts.gpus:
-        model = f"{gpu.name} with {gpu.memory_mib or '?'} MiB"
-        counts[model] = counts.get(model, 0) + 1
+    counts = Counter(f"{gpu.name} with {gpu.memory_mib or '?'} MiB" for gpu in facts.gpus)
     return ", ".join(f"{count}× {model}" for model, count in sorted(counts.items()))
 
 

@@ -6,6 +6,7 @@ that reported their health.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.model import Check, Finding, fail, warn
@@ -60,10 +61,7 @@ def _filled(table: KernelTable | None) -> str:
 
 def _neighbours(evidence: Evidence) -> dict[int, int]:
     """The number of hosts in the largest subnet of the network, by version of IP."""
-    members: dict[tuple[int, str], int] = {}
-    for interface in evidence.network.where.values() if evidence.network else ():
-        subnet = interface.family, str(interface.network)
-        members[subnet] = members.get(subnet, 0) + 1
+    members = Counter((interface.family, str(interface.network)) for interface in evidence.where.values())
     return {family: max(size for (own, _), size in members.items() if own == family) for family, _ in members}
 
 

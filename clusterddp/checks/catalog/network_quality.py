@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.network import CATEGORY, is_loopback
@@ -67,7 +68,7 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
     """Report hosts whose connections retransmit too much, worst first."""
     yield from _not_measured(evidence, lambda pair: pair.sent > 0)
     remaining = _judged_pairs(evidence)
-    shares = sorted(_shares(remaining).values())
+    shares = sorted(share for share, _ in _resent(remaining).values())
     threshold = max(_MIN_LOSS, _TIMES_MEDIAN * shares[len(shares) // 2]) if len(shares) >= _MANY_HOSTS else _MIN_LOSS
     while (host := _lossiest(remaining, threshold)) is not None:
         pairs = [pair for pair in remaining if host in (pair.source, pair.target)]
@@ -84,25 +85,20 @@ def _loss(evidence: Evidence) -> Iterable[Finding]:
 def _lossiest(pairs: Sequence[Pair], least: float) -> str | None:
     """The host with the largest share of retransmitted segments, if it is at least ``least``; else None.
 
-    Hosts with fewer than ``_LEAST_RESENT`` retransmitted segments are passed over: that may be chance.
+    Hosts with fewer than ``_MIN_RESENT`` retransmitted segments are passed over: that may be chance.
     """
-    resent: dict[str, int] = {}
-    for pair in pairs:
-        for host in (pair.source, pair.target):
-            resent[host] = resent.get(host, 0) + pair.resent
-    shares = {host: share for host, share in _shares(pairs).items() if share >= least and resent[host] >= _MIN_RESENT}
-    return max(shares, key=lambda host: shares[host], default=None)
+    lossy = {host: share for host, (share, count) in _resent(pairs).items() if share >= least and count >= _MIN_RESENT}
+    return max(lossy, key=lambda host: lossy[host], default=None)
 
 
-def _shares(pairs: Sequence[Pair]) -> dict[str, float]:
-    """For each host, the share of TCP segments on its connections that were retransmitted."""
-    sent: dict[str, int] = {}
-    resent: dict[str, int] = {}
+def _resent(pairs: Sequence[Pair]) -> dict[str, tuple[float, int]]:
+    """For each host, the share of TCP segments on its connections that were retransmitted, and their number."""
+    sent, resent = Counter[str](), Counter[str]()
     for pair in pairs:
         for host in (pair.source, pair.target):
-            sent[host] = sent.get(host, 0) + pair.sent
-            resent[host] = resent.get(host, 0) + pair.resent
-    return {host: count / sent[host] if sent[host] else 0.0 for host, count in resent.items()}
+            sent[host] += pair.sent
+            resent[host] += pair.resent
+    return {host: (count / sent[host] if sent[host] else 0.0, count) for host, count in resent.items()}
 
 
 def _latency(evidence: Evidence) -> Iterable[Finding]:
