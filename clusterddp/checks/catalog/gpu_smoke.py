@@ -31,7 +31,7 @@ def for_tests(
                 yield missing_data(report.name, health.smoke_test.error)
             elif health and health.smoke_test:
                 yield from judge(report, health.smoke_test)
-            elif health and not _has_device_error(report):
+            elif health and not _device_error(report):
                 yield skipped(report.name, _untested_reason(report, health))
 
     return judged
@@ -43,8 +43,8 @@ def _untested_reason(report: HostEvidence, health: GpuHealth) -> str:
     return "its GPUs are in use" if report.facts and report.facts.devices else "torch sees no GPU there"
 
 
-def _has_device_error(report: HostEvidence) -> bool:
-    return bool(report.facts and report.facts.torch and report.facts.torch.device_error)
+def _device_error(report: HostEvidence) -> str | None:
+    return report.facts.torch.device_error if report.facts and report.facts.torch else None
 
 
 def _architecture(report: HostEvidence, smoke_test: GpuSmokeTest) -> Iterable[Finding]:
@@ -78,8 +78,8 @@ def _built_for(arches: Iterable[str], capability: tuple[int, int]) -> bool:
 
 def _gpu_starts(evidence: Evidence) -> Iterable[Finding]:
     for report in evidence.hosts:
-        if report.facts and report.facts.torch and report.facts.torch.device_error:
-            yield fail(report.name, report.facts.torch.device_error)
+        if error := _device_error(report):
+            yield fail(report.name, error)
     yield from for_tests(_start_errors)(evidence)
 
 

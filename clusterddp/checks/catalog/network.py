@@ -21,7 +21,7 @@ from clusterddp.text.folding import folded_names
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from clusterddp.checks.evidence import Evidence, HostEvidence
+    from clusterddp.checks.evidence import Evidence
     from clusterddp.facts.host import Facts
     from clusterddp.facts.network import DialFailure
     from clusterddp.inventory import HostEntry
@@ -39,9 +39,12 @@ _MIN_FREE_PORTS = 4  # a host needs three for each run: store, run control, MAST
 def _own_name(evidence: Evidence) -> Iterable[Finding]:
     if len({facts.boot for _, facts in evidence.facts}) < 2:
         return  # nodes on one machine meet on the loopback
-    for report, name in _own_names(evidence):
+    for report in evidence.hosts:
+        if report.facts is None:
+            continue
+        name = report.facts.hostname
         lookup = lookup_of(report, name)
-        if lookup is None or report.facts is None:
+        if lookup is None:
             yield missing_data(report.name, f"nobody asked for {name}")
             continue
         addresses = {interface.address for interface in report.facts.addresses}
@@ -85,10 +88,6 @@ def _names(evidence: Evidence) -> Iterable[Finding]:
             yield Finding(verdict="pass", hosts=(report.name,), message=message)
 
 
-def _own_names(evidence: Evidence) -> list[tuple[HostEvidence, str]]:
-    return [(report, report.facts.hostname) for report in evidence.hosts if report.facts]
-
-
 def is_loopback(address: str) -> bool:
     """Whether a text is an address that only reaches its own machine."""
     try:
@@ -111,8 +110,7 @@ def _network(evidence: Evidence) -> Iterable[Finding]:
     if network is None:
         return
     if network.error:
-        hosts = evidence.names
-        yield Finding(verdict="fail", hosts=hosts, message=network.error, fix=network.remedy)
+        yield Finding(verdict="fail", hosts=evidence.names, message=network.error, fix=network.remedy)
         return
     for report in evidence.hosts:
         if report.name in network.deaf:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from clusterddp.checks.evidence import Evidence, HostEvidence
     from clusterddp.facts.dials import Pair
+    from clusterddp.facts.host import Facts
 
 _MIN_RESENT, _MIN_LOSS = 5, 0.01  # a host's retransmitted segments, and their share of all, from which on it is a fault
 _MANY_HOSTS = 12  # from so many hosts on, the median host shows what a busy network loses anyway
@@ -108,8 +109,7 @@ def _latency(evidence: Evidence) -> Iterable[Finding]:
         return
     usual = sorted(rtts.values())[len(rtts) // 4]  # of three hosts, four of six directions involve a far one
     if usual > _ALWAYS_FAR:
-        hosts = evidence.names
-        yield Finding(verdict="warn", hosts=hosts, message=f"{usual:.0f} ms from host to host and back")
+        yield Finding(verdict="warn", hosts=evidence.names, message=f"{usual:.0f} ms from host to host and back")
         return
     limit = max(_NEVER_FAR, _OUTLIER_FACTOR * usual)
     while (found := _farthest(rtts, limit)) is not None:
@@ -140,16 +140,17 @@ def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
             f"{other.facts.hostname} → {address} ({why})"
             for other in evidence.hosts
             if other.facts and report.facts and other.facts.boot != report.facts.boot
-            for address, why in _unusable_addresses(evidence, report, other)
+            for address, why in _unusable_addresses(evidence, report, other.facts)
         ]
         if unusable:
             yield warn(report.name, f"names that also have a dead address there: {few(unusable, 3)}")
 
 
-def _unusable_addresses(evidence: Evidence, report: HostEvidence, other: HostEvidence) -> Iterable[tuple[str, str]]:
-    own = {one.address for one in other.facts.addresses if not one.loopback} if other.facts else set()
-    own_name = lookup_of(report, other.facts.hostname) if other.facts else None
-    addresses = own_name.addresses if own_name else ()
+def _unusable_addresses(evidence: Evidence, report: HostEvidence, other: Facts) -> Iterable[tuple[str, str]]:
+    """Addresses that ``report``'s host finds under another host's name, and that do not lead there, each with why."""
+    own = {one.address for one in other.addresses if not one.loopback}
+    lookup = lookup_of(report, other.hostname)
+    addresses = lookup.addresses if lookup else ()
     if not own & set(addresses):
         return  # the check `names` reports it
     unreached = evidence.network.unreached if evidence.network else {}
