@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clusterddp.runs.view.known_messages import TABLE as MESSAGES
 from clusterddp.runs.view.known_messages import find
 
 if TYPE_CHECKING:
@@ -39,15 +38,9 @@ class ExplainedMessage:
 
 def explain(lines: Iterable[str]) -> list[ExplainedMessage]:
     """Find the known messages in a log, in the order of their first lines."""
-    first: dict[str, tuple[int, str]] = {}
-    counts: dict[str, int] = {}
+    found: dict[str, ExplainedMessage] = {}
     for number, line in enumerate(lines, 1):
-        row = find(line)
-        if row:
-            first.setdefault(row.name, (number, line.strip()[:300]))
-            counts[row.name] = counts.get(row.name, 0) + 1
-    rows = {row.name: row for row in MESSAGES}
-    return [
-        ExplainedMessage(known=rows[name], count=counts[name], line=number, text=text)
-        for name, (number, text) in first.items()
-    ]
+        if row := find(line):
+            first = found.get(row.name) or ExplainedMessage(known=row, count=0, line=number, text=line.strip()[:300])
+            found[row.name] = replace(first, count=first.count + 1)
+    return list(found.values())
