@@ -76,8 +76,7 @@ def judge(evidence: Evidence, checks: Sequence[Check]) -> list[CheckResult]:
             findings = _run_check(evidence, check, culprits)
         except Exception as error:  # noqa: BLE001 - a bug of one check, whatever it is
             bug = error
-            hosts = evidence.names
-            findings = [Finding(verdict="unknown", hosts=hosts, message=internal_error(check.name))]
+            findings = [Finding(verdict="unknown", hosts=evidence.names, message=internal_error(check.name))]
         culprits[check.name] = {
             host: finding.message for finding in findings if finding.verdict == "fail" for host in finding.hosts
         }
@@ -108,8 +107,8 @@ def _run_check(evidence: Evidence, check: Check, culprits: Culprits) -> list[Fin
     if not judged:
         return findings
     found = list(check.judge(replace(evidence, hosts=judged)))
-    canonical_names = {host for one in found for host in one.hosts}
-    well = tuple(report.name for report in judged if report.name not in canonical_names)
+    named = {host for one in found for host in one.hosts}
+    well = tuple(report.name for report in judged if report.name not in named)
     if well:
         found.append(Finding(verdict="pass", hosts=well, message=check.title))
     return findings + found

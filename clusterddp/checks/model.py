@@ -94,9 +94,8 @@ class Need(Generic[T]):
     arguments: Callable[[QueryContext], Mapping[str, Any]] = lambda _: {}
     read: Callable[[str, Any], T] = _no_reader  # decodes an answer, given the host's name and the JSON
     timeout: float = 120.0  # for the operation, in seconds; what may hang on the host is given up there much earlier
-    known: Callable[[QueryContext], T | None] = lambda _: (
-        None
-    )  # the answer if it is known without asking the host; else None
+    # the answer if it is known without asking the host; else None
+    known: Callable[[QueryContext], T | None] = lambda _: None
     without_facts: bool = False  # whether a host that did not report its facts is asked too
     # why a host cannot be judged, or None, given the evidence, the host, and who failed which check (check → host →
     # why). By default a host without an answer is unknown.

@@ -158,9 +158,8 @@ GPU_HEALTH: Need[GpuHealth] = Need(
     timeout=420.0,  # setup lines, GPUs started in a few waves, copies between them, each within its own limit
     known=_without_gpus,
 )
-GPU_SMOKE_TEST: Need[Any] = Need(
-    name="gpu-smoke-test", explain=_never_missing
-)  # makes the question for GPU_HEALTH try each GPU with torch
+# Makes the question for GPU_HEALTH try each GPU with torch.
+GPU_SMOKE_TEST: Need[Any] = Need(name="gpu-smoke-test", explain=_never_missing)
 # For the folders state, workdir and home, the other hosts that have the same one.
 SHARED: Need[Mapping[str, tuple[str, ...]]] = Need(name="shared", explain=_never_missing)
 

@@ -49,9 +49,8 @@ def _bandwidth(evidence: Evidence) -> Iterable[Finding]:
     yield from _unmeasured(evidence, speeds)
     link_rate = _slowest_link(evidence)
     if link_rate and 0 < found.usual < _MIN_SHARE_OF_LINK * link_rate:
-        hosts = evidence.names
         message = f"all hosts: {rate(found.usual)} at best on links of {rate(link_rate)}"
-        yield Finding(verdict="warn", hosts=hosts, message=message)
+        yield Finding(verdict="warn", hosts=evidence.names, message=message)
 
 
 def _unmeasured(evidence: Evidence, speeds: Iterable[Speed]) -> Iterable[Finding]:

@@ -123,7 +123,7 @@ def _shared_folders(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _shared_folder_finding(key: str, group: tuple[str, ...], *, on_network: bool) -> Finding:
-    """The finding for one folder that several hosts share; ``known``: it lies on a network file system."""
+    """The finding for one folder that several hosts share; ``on_network``: it lies on a network file system."""
     if key == "state":
         fix = "set clusterddp_state to a folder on a local disk of each host, such as /var/tmp/clusterddp-NAME"
         return Finding(verdict="warn", hosts=group, message="they have one state folder, for the logs of all", fix=fix)
