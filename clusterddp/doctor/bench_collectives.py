@@ -31,16 +31,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("clusterddp")
 PROGRAM = "bench.py"
-MEASUREMENT_OF_CHECK = {
-    "gemm": "gemm",
-    "allreduce": "allreduce",
-    "stragglers": "late",
-}  # as remote/builtin/bench.py has it
+# As remote/builtin/bench.py has it.
+MEASUREMENT_OF_CHECK = {"gemm": "gemm", "allreduce": "allreduce", "stragglers": "late"}
 START_TIMEOUT = 60.0  # seconds until every host must have reported something
 RUN_TIMEOUT = 150.0  # seconds from then on
 STEP_TIMEOUT = 30.0  # seconds that a step may take
 MAX_BYTES = {"nccl": 1 << 30, "gloo": 1 << 26}  # bytes of the largest all-reduce
-GROUP_TIMEOUT, GROUP_STEP_TIMEOUT, GROUP_MAX_BYTES = 40.0, 10.0, 1 << 24  # LIMIT, STEP and MOST for the smaller groups
+GROUP_TIMEOUT, GROUP_STEP_TIMEOUT, GROUP_MAX_BYTES = 40.0, 10.0, 1 << 24  # the same three for the smaller groups
 SLOW_SHARE = 0.3  # a group below this share of the best group's bus bandwidth is bad
 _Group = tuple[str, ...]
 

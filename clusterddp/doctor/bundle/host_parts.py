@@ -47,11 +47,8 @@ if TYPE_CHECKING:
     from clusterddp.runs.view.run_view import RunView
     from clusterddp.runs.why import Look, Why
 
-ROOM, MOST_ROOM, LEAST_ROOM = (
-    12 << 20,
-    3 << 19,
-    64 << 10,
-)  # bytes of output: of all hosts; of one host, at most, at least
+# Bytes of output: of all hosts; of one host, at most, at least.
+ROOM, MOST_ROOM, LEAST_ROOM = 12 << 20, 3 << 19, 64 << 10
 MAX_BESIDE = 16 << 20  # bytes of all that a host sends beside outputs
 _BY_NAME = ("environment", "settings", "folder_variables")  # of the facts: variables; packages have names, too
 MAX_DESCRIPTION = 300  # letters of each text that a host's index says of a member, or of what it lacks
