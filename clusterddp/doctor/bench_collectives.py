@@ -61,9 +61,16 @@ def measure_together(
         backend, ready = _assign_workers(parts)
         together = _run_benchmark(cluster, ready, backend, measured)
     except ClusterddpError as error:
-        names = tuple(part.host.name for part in parts)
-        blamed = (error.host,) if isinstance(error, HostError) else ()
-        return replace(bench, together=_not_started(names, error, blamed, reduced="allreduce" in measured))
+        failed = Together(
+            hosts=tuple(part.host.name for part in parts),
+            backend="",
+            measured=Measured(),
+            error=error.message,
+            blamed=(error.host,) if isinstance(error, HostError) else (),
+            remedy=error.remedy,
+            reduced="allreduce" in measured,
+        )
+        return replace(bench, together=failed)
     bench = replace(bench, together=together)
     if not together.error and not slow_all_reduce(bench):
         return bench
@@ -99,18 +106,6 @@ def _run_benchmark(cluster: Site, ready: Sequence[RehearsalPart], backend: str, 
 
 def _measurements(result: ProgramResult) -> Measured:
     return Measured.from_lines((item.host, item.rank, item.value) for item in result.lines)
-
-
-def _not_started(hosts: _Group, error: ClusterddpError, blamed: _Group, *, reduced: bool) -> Together:
-    return Together(
-        hosts=hosts,
-        backend="",
-        measured=Measured(),
-        error=error.message,
-        blamed=blamed,
-        remedy=error.remedy,
-        reduced=reduced,
-    )
 
 
 def _failure_of(result: ProgramResult) -> tuple[str, _Group, str]:
