@@ -89,20 +89,12 @@ class WorkerLine:
 class ProgramResult:
     """How one of our programs ended."""
 
-    run: str
     lines: tuple[WorkerLine, ...] = ()  # every line of JSON that its workers wrote, in order of arrival
     verdict: Verdict | None = None  # how the run ended; None if hosts did not report it in time, or were lost
     lost: ClusterddpError | None = None  # why the end is not known, if there is a reason
     late: bool = False  # whether it was stopped at its limit
     seconds: float = 0.0  # from the start to the end
     left: Mapping[str, str]  # hosts on which something of it may remain, and what
-
-    def by_host(self) -> dict[str, list[Mapping[str, Any]]]:
-        """The lines of each host that wrote any."""
-        by_host: dict[str, list[Mapping[str, Any]]] = {}
-        for line in self.lines:
-            by_host.setdefault(line.host, []).append(line.value)
-        return by_host
 
 
 def run_program(
@@ -144,7 +136,7 @@ def run_program(
         raise
     seconds = time.monotonic() - began
     left = _forget(hosts, plan.run)
-    return replace(follower.result(plan.run), late=late, seconds=seconds, left=left)
+    return replace(follower.result(), late=late, seconds=seconds, left=left)
 
 
 class _BackgroundFollower:
@@ -161,9 +153,9 @@ class _BackgroundFollower:
         self._follower = Follower(run, Selection(stream="out", agent=False, follow=True))
         threading.Thread(target=self._follow, name=f"follow {run.id}", daemon=True).start()
 
-    def result(self, run: str) -> ProgramResult:
+    def result(self) -> ProgramResult:
         """The lines so far, and the verdict if there is one."""
-        return ProgramResult(run=run, lines=tuple(self._lines), verdict=self._verdict, lost=self._lost, left={})
+        return ProgramResult(lines=tuple(self._lines), verdict=self._verdict, lost=self._lost, left={})
 
     def _follow(self) -> None:
         try:
@@ -251,7 +243,7 @@ def parts(
     ]
 
 
-def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = RUN_TIMEOUT) -> RehearsalEvidence:
+def rehearse(cluster: Site, parts: Sequence[RehearsalPart]) -> RehearsalEvidence:
     """Start a process group of one worker per host, with an all-reduce and a barrier; how far each host came."""
     try:
         backend, why, devices = _backend(parts)
@@ -259,19 +251,16 @@ def rehearse(cluster: Site, parts: Sequence[RehearsalPart], *, limit: float = RU
         return _with_failure(RehearsalEvidence(), error)
     slowness = measure_slowness([part.host for part in parts])
     options = {"backend": backend, "timeout": STEP_TIMEOUT * slowness}
-    limits = {"limit": limit * slowness, "start": START_TIMEOUT * slowness}
-    parts = [
-        RehearsalPart(host=part.host, facts=part.facts, interface=part.interface, devices=devices.get(part.host.name))
-        for part in parts
-    ]
+    limits = {"limit": RUN_TIMEOUT * slowness, "start": START_TIMEOUT * slowness}
+    parts = [replace(part, devices=devices.get(part.host.name)) for part in parts]
     try:
         result = run_program(cluster, parts, REHEARSAL, options, **limits)
     except ClusterddpError as error:
         return _with_failure(RehearsalEvidence(backend=backend, why=why), error)
-    lines = result.by_host()
+    last = {line.host: line.value for line in result.lines}
     verdict = result.verdict
     seen = RehearsalEvidence(
-        reached={part.host.name: str((lines.get(part.host.name) or [{}])[-1].get("stage", "")) for part in parts},
+        reached={part.host.name: str(last.get(part.host.name, {}).get("stage", "")) for part in parts},
         backend=backend,
         why=why,
         seconds=result.seconds,

@@ -37,4 +37,4 @@ LOST = UnreachableError("gpu01", "no answer")
     ],
 )
 def test_hosts_that_are_lost_are_not_taken_for_a_job_that_hangs(played: dict[str, Any], why: object) -> None:
-    assert _failure_of(ProgramResult(run="r", left={}, **played)) == why
+    assert _failure_of(ProgramResult(left={}, **played)) == why

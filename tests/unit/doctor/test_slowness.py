@@ -68,7 +68,7 @@ def test_a_program_may_take_five_times_as_long_as_all_hosts_took_to_report(
     follower = SimpleNamespace(
         begun=SimpleNamespace(wait=report),
         ended=SimpleNamespace(wait=end),
-        result=lambda run: ProgramResult(run=run, left={}),
+        result=lambda: ProgramResult(left={}),
     )
     plan = SimpleNamespace(run="r", attempt=1, record=None)
     monkeypatch.setattr(rehearsal, "_plan_run", lambda *_: plan)
