@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.hosts.ask import ask, reading_answer
@@ -70,7 +70,7 @@ def list_environments(
                 stays = "this project used it last; --purge --environments removes it too"
             elif report.lock and now - max(by_others, default=0) < UNUSED_TIME:
                 stays = "another project's"
-            environments.append(replace(_from_report(outcome.name, report), stays=stays))
+            environments.append(_found(outcome.name, report, stays))
     return environments
 
 
@@ -85,7 +85,7 @@ def remove(hosts: HostGroup, to_remove: Sequence[EnvironmentFound]) -> dict[str,
     return {outcome.name: outcome for outcome in with_some.each(remove_from)}
 
 
-def _from_report(host: str, report: EnvironmentReport) -> EnvironmentFound:
+def _found(host: str, report: EnvironmentReport, stays: str) -> EnvironmentFound:
     return EnvironmentFound(
         host=host,
         ident=report.ident,
@@ -94,4 +94,5 @@ def _from_report(host: str, report: EnvironmentReport) -> EnvironmentFound:
         used=max(report.used.values(), default=0),
         live=report.live,
         building=report.building,
+        stays=stays,
     )

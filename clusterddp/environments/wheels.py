@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from clusterddp.environments import lock_file as locks
@@ -234,9 +234,13 @@ def _read_resolved(path: Path) -> tuple[Wheel, ...] | None:
 
 def _wheel(fields: Fields) -> Wheel:
     """Decode a wheel from a record in ``resolved/``."""
-    file, digest = fields.filename("file"), fields.filename("sha256")
-    texts: dict[str, Any] = {"name": fields.text("name"), "version": fields.text("version")}
-    return Wheel(**texts, file=file, sha256=digest, size=fields.number("size"))
+    return Wheel(
+        name=fields.text("name"),
+        version=fields.text("version"),
+        file=fields.filename("file"),
+        sha256=fields.filename("sha256"),
+        size=fields.number("size"),
+    )
 
 
 def _write(path: Path, data: bytes) -> None:
