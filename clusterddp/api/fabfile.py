@@ -24,6 +24,7 @@ from clusterddp.api import tasks
 from clusterddp.errors import ClusterddpError
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.printable import one_line
+from clusterddp.text.units import split_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +87,7 @@ def facts(hosts: Hosts) -> None:
 @_once_for_all_hosts
 def doctor(hosts: Hosts, only: str = "", skip: str = "") -> int:
     """Whether a job would run on them; the findings that are not well."""
-    diagnosis = tasks.doctor(hosts, only=_split_names(only), skip=_split_names(skip), **_variables(hosts))
+    diagnosis = tasks.doctor(hosts, only=split_names(only), skip=split_names(skip), **_variables(hosts))
     for result in diagnosis.results:
         if result.verdict not in ("pass", "skipped"):
             _put(
@@ -152,8 +153,3 @@ def stop(hosts: Hosts, run: str) -> int:
     for proof in proofs:
         _put(proof.error or f"{proof.host}: {proof.summary}")
     return int(not all(proof.proved_empty for proof in proofs))
-
-
-def _split_names(text: str) -> tuple[str, ...]:
-    """Split ``a,b``."""
-    return tuple(filter(None, text.split(",")))

@@ -69,7 +69,6 @@ class _ClusterOverConnections(Cluster):
         super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
         self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
         self.connections = Connections(_GivenConnections(connections), self._tell)
-        self._open = self.connections.open
 
 
 def _entry(connection: Connection, variables: dict[str, Any]) -> HostEntry:
