@@ -283,8 +283,7 @@ class Cluster(ClusterHosts):
         overwrite = read("overwrite", option_values.flag, overwrite)
         answering.run_hosts(self.inventory)
         how = read("spread", option_values.spread, spread)
-        wanted = api.copy.Push(sources=sources, dest=to, overwrite=overwrite, rate=most, spread=how)
-        return api.copy.push(wanted, self.project, self.reached, self.notify, self.progress)
+        return api.copy.push(self, sources, to, overwrite=overwrite, rate=most, spread=how)
 
     def pull(
         self,

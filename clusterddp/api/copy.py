@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusterddp.api import find_runs
+from clusterddp.api import code_and_commands, find_runs
 from clusterddp.errors import RunError, SyncError, UsageError
 from clusterddp.hosts import fanout
 from clusterddp.launch import launcher
@@ -40,47 +40,33 @@ if TYPE_CHECKING:
 _HOST_PATH = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Push:
-    """The arguments of a push; see ``Cluster.push``."""
-
-    sources: Sequence[str]
-    dest: str | None = None
-    overwrite: bool = False
-    rate: int | None = None
-    spread: str = "auto"
-
-
 def push(
-    request: Push,
-    project: Project,
-    hosts: Callable[[], Sequence[Host]],
-    notify: Callable[[str], None],
-    progress: Callable[[str], None],
+    site: Site, sources: Sequence[str], to: str | None, *, overwrite: bool, rate: int | None, spread: str
 ) -> tuple[Delivered, ...]:
-    """Bring files to hosts, which are opened once the arguments are known to be valid."""
-    _refuse_empty(*request.sources, request.dest)
-    on_host = [one for one in request.sources if _HOST_PATH.fullmatch(one) and not Path(one).exists()]
-    if on_host and len(request.sources) > 1:
+    """Bring files to hosts, which are opened once the arguments are known to be valid; see ``Cluster.push``."""
+    project, notify, progress = site.project, site.notify, site.progress
+    _refuse_empty(*sources, to)
+    on_host = [one for one in sources if _HOST_PATH.fullmatch(one) and not Path(one).exists()]
+    if on_host and len(sources) > 1:
         raise UsageError(f"{on_host[0]} is the one source of a push", remedy="push them one by one")
-    dest = "" if on_host else chosen_files.destination_path(project, request.sources, request.dest)
-    opened = hosts()
+    dest = "" if on_host else chosen_files.destination_path(project, sources, to)
+    hosts = code_and_commands.reached(site)
     if on_host:
-        folder, chosen, source = _files_of_host(on_host[0], request.dest, opened, project, progress)
+        folder, chosen, source = _files_of_host(on_host[0], to, hosts, project, progress)
     else:
-        folder, chosen = chosen_files.read_sources(project, request.sources, dest, progress)
+        folder, chosen = chosen_files.read_sources(project, sources, dest, progress)
         source = Files(chosen.entries, chosen.chunks, lambda entry: chosen.local_paths[entry.path])
     for notice in chosen.notices:
         notify(notice)
     done = deliver(
-        opened,
+        hosts,
         Uploads(chosen.entries, chosen.chunks, source),
         chosen.entries,
         folder=folder,
         workdir=project.workdir,
-        transfer=Transfer("pushing", progress, rate=request.rate),
-        overwrite=request.overwrite,
-        spread=TransferOptions(mode=request.spread, rate=request.rate, notify=notify),
+        transfer=Transfer("pushing", progress, rate=rate),
+        overwrite=overwrite,
+        spread=TransferOptions(mode=spread, rate=rate, notify=notify),
     )
     for line in kept_lines(done):
         notify(line)

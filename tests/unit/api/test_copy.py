@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clusterddp.api import copy, find_runs
-from clusterddp.api.copy import Pull, Push, _destination, _launcher_of_files, _local_name, _name_of_path, _named_run
+from clusterddp.api import code_and_commands, copy, find_runs
+from clusterddp.api.copy import Pull, _destination, _launcher_of_files, _local_name, _name_of_path, _named_run
 from clusterddp.api.copy import pull as pull_files
 from clusterddp.api.copy import push as push_files
 from clusterddp.errors import SyncError, UsageError
@@ -66,20 +66,21 @@ def test_an_empty_word_of_a_pull_is_refused(request_: Pull) -> None:
         pull_files(request_, cast("Site", None))
 
 
-@pytest.mark.parametrize("request_", [Push(sources=[""]), Push(sources=["a"], dest="")])
-def test_an_empty_word_of_a_push_is_refused(request_: Push) -> None:
-    anything: Any = None
+@pytest.mark.parametrize(("source", "to"), [("", None), ("a", "")])
+def test_an_empty_word_of_a_push_is_refused(source: str, to: str | None) -> None:
+    site: Any = SimpleNamespace(project=None, notify=None, progress=None)
     with pytest.raises(UsageError, match=r"^a path is an empty word"):
-        push_files(request_, anything, anything, anything, anything)
+        push_files(site, [source], to, overwrite=False, rate=None, spread="auto")
 
 
 def test_what_cannot_be_read_on_the_host_that_has_it_is_pushed_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     found = replace(NOTHING, root="/w/out", skipped=(("fifo", "neither files nor links"), ("a", f"{UNREADABLE} (why)")))
     monkeypatch.setattr(copy, "list_host", lambda *_, **__: found)
     host: Any = SimpleNamespace(name="gpu00", entry=SimpleNamespace(workdir="/w"))
-    request = Push(sources=["gpu00:out"])
+    monkeypatch.setattr(code_and_commands, "reached", lambda _: [host])
+    site: Any = SimpleNamespace(project=None, notify=print, progress=print)
     with pytest.raises(SyncError, match=r"^gpu00:/w/out/a: cannot be read \(why\); make it readable, or leave it out$"):
-        push_files(request, cast("Any", None), lambda: [host], print, print)
+        push_files(site, ["gpu00:out"], None, overwrite=False, rate=None, spread="auto")
 
 
 @pytest.mark.parametrize("path", ["~", "~/"])
