@@ -60,20 +60,13 @@ class Inquiry:
         self._wait({item.name for item in asked}, answered, patience)
         if bugs:
             raise bugs[0]
-        answers = dict(found)
-        return [answers.get(item.name) or _no_answer(item.name, patience) for item in todo]
+        return [found.get(item.name) or _no_answer(item.name, patience) for item in todo]
 
     def silence(self, name: str, since: float) -> float:
         """Seconds in which nothing came from a host, counted from ``since`` (monotonic) at the earliest."""
         host = self._find(name)
         silent = time.monotonic() - since
         return silent if host is None or host.lost else min(silent, host.silence)
-
-    def ping(self, name: str) -> None:
-        """Ping a host if its connection is open."""
-        host = self._find(name)
-        if host is not None and not host.lost:
-            host.send_ping()
 
     def _wait(self, waited: set[str], answered: deque[str], patience: float) -> None:
         """Wait until each of these hosts has answered (``answered`` grows), or has been silent for too long."""
@@ -90,7 +83,8 @@ class Inquiry:
             if passed > patience / 2 and not pinged:
                 pinged = True
                 for name in waited:
-                    self.ping(name)
+                    if (host := self._find(name)) is not None and not host.lost:
+                        host.send_ping()
 
     @contextlib.contextmanager
     def _record_question(self, name: str) -> Iterator[None]:
