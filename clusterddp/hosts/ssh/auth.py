@@ -214,7 +214,7 @@ class Authentication:
         yield str(path), key
 
     def _ask_user(
-        self, transport: paramiko.Transport, allowed: Sequence[str], failed: _FailedKeys, told: str = ""
+        self, transport: paramiko.Transport, allowed: Sequence[str], failed: _FailedKeys, told: str
     ) -> list[str]:
         """Log in with a second factor or a password, if there is a user to ask.
 

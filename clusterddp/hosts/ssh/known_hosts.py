@@ -175,7 +175,7 @@ class KnownHosts:
         if any(not known.marker and (not own or known in own) for known in same):
             return True  # as ssh does: the plain name of a host counts where `[host]:port` has no key at all
         if own:
-            raise changed_key_error(key.host, key.names[0], own, key)
+            raise _changed_key_error(key, own)
         return False
 
     def append(self, key: PresentedKey, path: Path, *, also_check: Sequence[Path]) -> None:
@@ -222,15 +222,12 @@ def _append_line(descriptor: int, line: str) -> None:
     os.write(descriptor, f"{chr(10) if unfinished else ''}{line}\n".encode())
 
 
-def changed_key_error(
-    host: str, name: str, known: Sequence[KnownKey], presented: PresentedKey | None = None
-) -> HostKeyError:
-    """Build the error for a host that presents another key than the known one."""
-    old = next((key for key in known if presented and key.type == presented.type), known[0])
-    shown = f" (now {presented.fingerprint})" if presented else ""
+def _changed_key_error(key: PresentedKey, known: Sequence[KnownKey]) -> HostKeyError:
+    """Build the error for a host that presents another key than the known ones."""
+    name, old = key.names[0], next((one for one in known if one.type == key.type), known[0])
     return HostKeyError(
-        host,
-        f"the host key of {name} has changed{shown}; the known one is in {old.path}:{old.number}",
+        key.host,
+        f"the host key of {name} has changed (now {key.fingerprint}); the known one is in {old.path}:{old.number}",
         remedy=f"if the host was set up anew: ssh-keygen -f {shlex.quote(str(old.path))} -R {shlex.quote(name)}",
     )
 
