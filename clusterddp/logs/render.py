@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import fields
 from datetime import datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from clusterddp.logs.checked_frames import Lines, LogHeader
 from clusterddp.logs.lines import LogLine, Span
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from clusterddp.logs.fold import Fold, HeldLine
     from clusterddp.logs.merge import Event
 
-T = TypeVar("T")
 NO_RUN = LogHeader(run="", attempt=0, clock_error_ns=0)  # of hosts that run a command, and say nothing first
 MAX_HELD = 32 << 20  # bytes of unfinished lines and redraws of one host
 _NEWLINE = 10
@@ -40,18 +39,14 @@ def timestamp(time_ns: int | None) -> str:
     return datetime.fromtimestamp(time_ns / 1e9).astimezone().isoformat(timespec="milliseconds")
 
 
-class FrameReader(ABC, Generic[T]):
-    """Base class: splits frames into spans by file; a subclass renders a span."""
+class FrameReader:
+    """Splits frames into spans by file; a subclass renders a span."""
 
     def __init__(self) -> None:
         self.notices: list[str] = []  # messages for the user; the caller that shows them removes them
         self.views: dict[tuple[str, str], FileView] = {}
         self.headers: dict[str, LogHeader] = {}  # by host
         self._received: dict[str, int] = {}  # host → bytes received since its held lines were last measured
-
-    @abstractmethod
-    def render(self, view: FileView, span: Span) -> T:
-        """Render one span."""
 
     def spans(self, host: str, frame: LogFrame) -> list[tuple[FileView, Span]]:
         """Return the whole lines in a frame, as spans; a header only says what follows."""
@@ -106,7 +101,7 @@ class FrameReader(ABC, Generic[T]):
                 yield view, span
 
 
-class Renderer(FrameReader[bytes]):
+class Renderer(FrameReader, ABC):
     """A FrameReader whose output is bytes for stdout."""
 
     partials = False  # whether it can show unfinished lines
@@ -115,6 +110,10 @@ class Renderer(FrameReader[bytes]):
     def __init__(self) -> None:
         super().__init__()
         self.unwritten = bytearray()  # what was drawn; the caller that writes it removes it
+
+    @abstractmethod
+    def render(self, view: FileView, span: Span) -> bytes:
+        """Render one span."""
 
     def draw(self, events: Iterable[Event]) -> bytes:
         """Return what a batch of events adds to the output; messages for the user are added to ``notices``."""
@@ -266,7 +265,7 @@ def _pieces_are_whole(lines: Lines) -> bool:
     return b"\r" not in body and all(body[end - 1] == _NEWLINE for end in accumulate(lines.pieces))
 
 
-class LineReader(FrameReader["list[LogLine]"]):
+class LineReader(FrameReader):
     """Converts frames to LogLines; ``run.logs()`` yields them."""
 
     def feed(self, host: str, frame: LogFrame) -> list[LogLine]:
