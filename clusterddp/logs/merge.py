@@ -336,9 +336,7 @@ class Merge:
         with self._lock:
             while len(queue.events) >= QUEUE_SIZE and not self._closed.is_set():
                 queue.not_full.wait()
-            if self._closed.is_set():
-                return False
-            if queue.done:  # given up
+            if self._closed.is_set() or queue.done:  # done: given up
                 return False
             queue.events.append(event)
             self._filled.add(queue)
