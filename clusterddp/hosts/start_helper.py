@@ -11,6 +11,7 @@ from clusterddp.hosts.zipapp import MAGIC_WORD, NO_PYTHON, TOO_OLD, Bundle
 from clusterddp.remote.shared.processes.exit_codes import EXIT_KILLED, EXIT_STOPPED
 from clusterddp.remote.shared.schema.fields import Fields
 from clusterddp.remote.shared.schema.json_text import encodable
+from clusterddp.remote.shared.schema.record import field, record, record_in
 from clusterddp.remote.shared.wire.frames import MAGIC, PROTOCOL, Decoder, Frame, ProtocolError, parse_json
 from clusterddp.text.units import human_size
 
@@ -25,19 +26,20 @@ TRANSIENT_STATUSES = (129, EXIT_KILLED, EXIT_STOPPED, 255)  # 128 + SIGHUP; 255 
 _MAX_NOISE = 64 * 1024  # bytes a login shell may print before the helper speaks
 
 
+@record
 class HelperHello(NamedTuple):
     """What a helper says of itself and its host when it starts."""
 
-    python: str
-    executable: str
-    boot: str
-    state: str  # its state folder, absolute
-    home: str
-    uid: int
-    pid: int
-    time_ns: int
-    unwritable: str  # why nothing can be written in the state folder; else empty
-    remedy: str
+    python: str = field(Fields.text)
+    executable: str = field(Fields.text)
+    boot: str = field(Fields.text)
+    state: str = field(Fields.shown_path)  # its state folder
+    home: str = field(Fields.shown_path)
+    uid: int = field(Fields.number)
+    pid: int = field(Fields.number)
+    time_ns: int = field(Fields.number)
+    unwritable: str = field(Fields.text)  # why nothing can be written in the state folder; else empty
+    remedy: str = field(Fields.text)
 
 
 def handshake(
@@ -103,19 +105,7 @@ def _parse_hello(entry: HostEntry, header: Mapping[str, Any]) -> HelperHello:
     if header.get("kind") != "hello" or header.get("protocol") != PROTOCOL:
         raise HelperError(entry.name, f"the helper speaks another protocol: {str(header)[:200]}")
     try:
-        fields = Fields(encodable(header, paths=True))
-        return HelperHello(
-            python=fields.text("python"),
-            executable=fields.text("executable"),
-            boot=fields.text("boot"),
-            state=fields.shown_path("state"),
-            home=fields.shown_path("home"),
-            uid=fields.number("uid"),
-            pid=fields.number("pid"),
-            time_ns=fields.number("time_ns"),
-            unwritable=fields.text("unwritable"),
-            remedy=fields.text("remedy"),
-        )
+        return record_in(Fields(encodable(header, paths=True)), HelperHello)
     except ValueError as error:
         raise HelperError(entry.name, f"the helper's hello is damaged: {error}") from error
 
