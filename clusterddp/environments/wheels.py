@@ -16,15 +16,15 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from clusterddp.environments import lock_file as locks
 from clusterddp.errors import ClusterddpError, LockError
 from clusterddp.project.user_folders import make_private, user_cache
 from clusterddp.remote.shared.schema.fields import Fields
+from clusterddp.remote.shared.schema.record import field, many, record, to_fields
 from clusterddp.remote.shared.text.counted import counted
 from clusterddp.remote.shared.wire.frames import parse_json
 from clusterddp.text.printable import one_line
@@ -52,15 +52,15 @@ _DOWNLOAD_TIMEOUT = 3600.0  # seconds for a download
 _READ_SIZE = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
+@record
+class Wheel(NamedTuple):
     """A wheel on this machine."""
 
-    name: str
-    version: str
-    file: str
-    sha256: str
-    size: int
+    name: str = field(Fields.text)
+    version: str = field(Fields.text)
+    file: str = field(Fields.filename)
+    sha256: str = field(Fields.filename)
+    size: int = field(Fields.number)
 
     @property
     def path(self) -> Path:
@@ -72,15 +72,15 @@ def wheels_of(lock: LockFile, kind: HostKind, progress: Callable[[str], None]) -
     """Every wheel of a lock file that a kind of host needs, downloaded; ``LockError`` if one cannot be had."""
     # Paths in a lock file begin at its folder, and other projects have the same text.
     key = f"{_FORMAT_VERSION}\0{lock.path.parent.resolve()}\0{lock.written}\0{kind}\0{locks.content_digest(lock)}"
-    record = _cache() / "resolved" / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
-    found = _read_resolved(record)
+    resolved = _cache() / "resolved" / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
+    found = _read_resolved(resolved)
     if found is not None and all(wheel.path.is_file() for wheel in found):
         return found
     progress(f"resolving {lock.written}")
     packages = locks.required_wheels(lock, kind)
     local = [(package.url, _state(package.url)) for package in packages if _local_path(package.url)]
     found = tuple(_download_missing(lock, kind, packages, progress))
-    _write(record, json.dumps({"wheels": [asdict(wheel) for wheel in found], "local": local}).encode())
+    _write(resolved, json.dumps({"wheels": list(map(to_fields, found)), "local": local}).encode())
     return found
 
 
@@ -227,20 +227,9 @@ def _read_resolved(path: Path) -> tuple[Wheel, ...] | None:
     try:
         fields = Fields({"all": parse_json(path.read_bytes())}, most=1 << 16).part("all")
         is_current = all(_state(url) == state for url, state in fields.text_pairs("local"))
-        return fields.each("wheels", _wheel) if is_current else None
+        return many(Wheel)(fields, "wheels") if is_current else None
     except (OSError, ValueError):  # the lock file is resolved again
         return None
-
-
-def _wheel(fields: Fields) -> Wheel:
-    """Decode a wheel from a record in ``resolved/``."""
-    return Wheel(
-        name=fields.text("name"),
-        version=fields.text("version"),
-        file=fields.filename("file"),
-        sha256=fields.filename("sha256"),
-        size=fields.number("size"),
-    )
 
 
 def _write(path: Path, data: bytes) -> None:
