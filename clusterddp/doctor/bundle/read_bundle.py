@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.doctor.bundle.contents import WHY_JSON
 from clusterddp.doctor.explain import explain
 from clusterddp.errors import UsageError
+from clusterddp.facts.read_facts import read_as
 from clusterddp.project import project_folder
 from clusterddp.remote.shared.bundle.archive import unpack
 from clusterddp.remote.shared.run.plan import AGENT_LOG
@@ -91,18 +92,4 @@ def not_one(path: Path, why: str) -> UsageError:
 def read_why(data: Any) -> Why:
     """Read the object of ``why --json``; raises DamagedError."""
     fields = Fields(data, "why.", most=MAX_LENGTH)
-    return Why(
-        run=fields.text("run"),
-        state=fields.text("state"),
-        kind=fields.maybe_text("class"),
-        ranks=fields.numbers("ranks"),
-        hosts=fields.texts("hosts"),
-        where=fields.maybe_text("where"),
-        group=fields.maybe_text("group"),
-        sequence=fields.maybe_number("sequence"),
-        operation=fields.maybe_text("operation"),
-        sentence=fields.text("sentence"),
-        evidence=fields.texts("evidence"),
-        remedy=fields.maybe_text("remedy"),
-        asked_ms=fields.number("asked_ms"),
-    )
+    return replace(read_as(Why, fields), kind=fields.maybe_text("class"))
