@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clusterddp.checks.catalog.performance import busy
@@ -40,13 +39,6 @@ REMEASUREMENTS = 2  # how often slow directions are measured again, alone
 MAX_REMEASURED = 12  # directions each time: what holds for so many holds for the rest
 LISTEN_SECONDS = 3600  # then a listener whose operator is gone ends by itself
 POUR_TIMEOUT = 60.0  # seconds; the host's own limits are shorter
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
-    name: str
-    source: str
-    target: str
 
 
 def measure(
@@ -132,12 +124,13 @@ class _Meter:
 
     def measure(self, pairs: Round) -> None:
         """Measure one round: all pairs at once, each in both directions in turn."""
+        partners = dict(pairs)  # no host is in two
 
-        def both(pair: _Pair) -> None:
-            self.measure_direction(pair.source, pair.target)
-            self.measure_direction(pair.target, pair.source)
+        def both(host: Host) -> None:
+            self.measure_direction(host.name, partners[host.name])
+            self.measure_direction(partners[host.name], host.name)
 
-        for outcome in each([_Pair(name=one, source=one, target=other) for one, other in pairs], both):
+        for outcome in each([self._hosts[name] for name in partners], both):
             outcome.get()
 
     def measure_direction(self, source: str, target: str) -> None:
