@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>.+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:@\[]+))(?::(?P<port>\d+))?/?")
 _MAX_HOPS = 8
-_NO_ARGS = SshArgs(options={}, config_file="", foreign=(), unused=(), passed=())
 _STRICT = ("", "yes", "true", "ask")
 
 
@@ -197,7 +196,7 @@ class Resolver:
             hop = _Origin(
                 name=match["v6"] or match["host"],
                 where=origin.where,
-                args=replace(_NO_ARGS, config_file=origin.args.config_file),
+                args=SshArgs(options={}, config_file=origin.args.config_file, foreign=(), unused=(), passed=()),
                 behind=behind,
                 known_hosts=behind.known_hosts if "userknownhostsfile" in said else origin.known_hosts,
                 accept_new=behind.accept_new if "stricthostkeychecking" in said else origin.accept_new,
