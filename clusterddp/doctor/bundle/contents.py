@@ -14,7 +14,7 @@ from clusterddp.text.folding import folded_names
 from clusterddp.text.printable import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 README, WHY_TEXT, WHY_JSON = "README.txt", "why.txt", "why.json"
 MAX_NAME = 100  # letters of a name in the index of what is missing
@@ -45,23 +45,15 @@ class Contents:
     parts: list[BundlePart] = field(default_factory=list)  # what each member is
     missing: list[tuple[str, str, str]] = field(default_factory=list)  # host (or nothing), what, why
 
-    def add(self, name: str, what: str, text: str, note: str = "") -> None:
-        """Add a text."""
-        self._add(BundlePart(name, what, note), text)
-
-    def add_json(self, name: str, what: str, value: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Add a JSON value."""
-        self._add(BundlePart(name, what), value)
-
-    def _add(self, part: BundlePart, value: Any) -> None:
-        """Add a member; hosts choose the names of theirs."""
-        if part.name in self.values or not NAME.fullmatch(f"top/{part.name}"):
-            self.lack(part.name[:MAX_NAME], "there is another of this name, or it is no name for a bundle")
+    def add(self, name: str, what: str, value: Any, note: str = "") -> None:
+        """Add a member, a text or a value for JSON; hosts choose the names of theirs."""
+        if name in self.values or not NAME.fullmatch(f"top/{name}"):
+            self.lack(name[:MAX_NAME], "there is another of this name, or it is no name for a bundle")
         elif len(self.parts) < MAX_MEMBERS - 1:
-            self.values[part.name] = value
-            self.parts.append(part)
+            self.values[name] = value
+            self.parts.append(BundlePart(name, what, note))
         else:
-            self.lack(part.name, "a bundle has no room for more files")
+            self.lack(name, "a bundle has no room for more files")
 
     def lack(self, what: str, why: str, host: str = "") -> None:
         """Note that something could not be had."""

@@ -226,19 +226,19 @@ def add_machines(contents: Contents, machines: Iterable[Outcome[MachineState]], 
             continue
         facts = asdict(state.facts)
         facts.update((name, hide_named(facts[name])) for name in _BY_NAME)
-        contents.add_json(f"{folder}/facts.json", "the machine, its Python and packages", facts)
+        contents.add(f"{folder}/facts.json", "the machine, its Python and packages", facts)
         if state.gpus is None or state.gpus.reason:
             contents.lack("gpu-health.json", state.gpus.reason if state.gpus else state.error, outcome.name)
         else:
             health = to_fields(state.gpus)
-            contents.add_json(f"{folder}/gpu-health.json", "the doctor's look at its GPUs, with Xids", health)
+            contents.add(f"{folder}/gpu-health.json", "the doctor's look at its GPUs, with Xids", health)
 
 
 def add_traces(contents: Contents, seen: Look, names: dict[str, str]) -> None:
     """Add what live workers do."""
     for host, found in seen.traces.items():
         value = [to_fields(trace) for trace in found]
-        contents.add_json(f"{HOSTS}{names[host]}/traces.json", "its ranks' last collective operations", value)
+        contents.add(f"{HOSTS}{names[host]}/traces.json", "its ranks' last collective operations", value)
     for reason in seen.reasons:
         contents.lack("traces.json", reason)
 

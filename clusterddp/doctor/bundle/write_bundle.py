@@ -90,7 +90,7 @@ def _collect(run: Run, view: RunView) -> tuple[bytes, Contents]:
     answers = ask_run(run, view, HOSTS_TIMEOUT)
     contents, why = Contents(), answers.why
     contents.add(WHY_TEXT, "why the run does not go on, or how it ended", why_text(why))
-    contents.add_json(WHY_JSON, "the same for programs", why.to_json())
+    contents.add(WHY_JSON, "the same for programs", why.to_json())
     _add_run(contents, run, view)
     hidden = add_answers(contents, run, view, answers)
     now = datetime.now(timezone.utc)
@@ -121,10 +121,10 @@ def _add_run(contents: Contents, run: Run, view: RunView) -> None:
     else:
         contents.lack("verdict.txt", f"the run is {view.state()}")
     status, record = hide_named(view.to_json()), hide_named(to_fields(view.record))
-    contents.add_json("status.json", "the run, host by host", status)
-    contents.add_json("record.json", "what was started, by whom, with which options", record)
-    contents.add_json("versions.json", "versions here, and those the run recorded", _versions(view))
-    contents.add_json("inventory.json", "the hosts and their variables", run.cluster.inventory.to_json())
+    contents.add("status.json", "the run, host by host", status)
+    contents.add("record.json", "what was started, by whom, with which options", record)
+    contents.add("versions.json", "versions here, and those the run recorded", _versions(view))
+    contents.add("inventory.json", "the hosts and their variables", run.cluster.inventory.to_json())
 
 
 def _versions(view: RunView) -> dict[str, object]:

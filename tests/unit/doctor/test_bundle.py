@@ -51,7 +51,7 @@ WHY = Why(
 
 def contents() -> Contents:
     made = Contents()
-    made.add_json("why.json", "the same", WHY.to_json())
+    made.add("why.json", "the same", WHY.to_json())
     made.add("hosts/b/outputs/start-0/rank1-0.err", "stderr of rank 1", f"x {SECRET}\nNo space left on device\n", "cut")
     made.add("status.json", "the run", "{}")
     made.add("hosts/a/events.jsonl", "what happened", "")
@@ -126,7 +126,7 @@ def test_an_index_that_is_too_long_is_cut() -> None:
 
 def test_a_secret_in_a_json_value_does_not_break_it() -> None:
     made = Contents()
-    made.add_json("why.json", "why", {**WHY.to_json(), "sentence": "a\newsecret\\quoted", "where": "b\newsecret"})
+    made.add("why.json", "why", {**WHY.to_json(), "sentence": "a\newsecret\\quoted", "where": "b\newsecret"})
     (_, why) = made.packable("t", HEADING, ["newsecret", "ewsecret"])
     assert read_why(json.loads(why.body)).sentence == "a\n********\\quoted"
 
