@@ -66,8 +66,9 @@ class _ClusterOverConnections(Cluster):
             # By user or port alone they cannot be told apart: all that is known of a host has its name.
             remedy = "give each host a name of its own, by a Host block in ~/.ssh/config"
             raise UsageError(f"two connections are to {twice}", remedy=remedy)
-        super().__init__(Inventory(path=None, hosts=entries, groups={"all": names}), notify=_log.warning)
-        self.inventory = Inventory(path=None, hosts=entries, groups={"all": names})  # none of them is this machine
+        inventory = Inventory(path=None, hosts=entries, groups={"all": names})
+        super().__init__(inventory, notify=_log.warning)
+        self.inventory = inventory  # as it was given: none of the hosts is this machine
         self.connections = Connections(_GivenConnections(connections), self._tell)
 
 
