@@ -11,7 +11,7 @@ from clusterddp.logs.render import JsonRenderer, LineReader, Renderer, TextRende
 from clusterddp.logs.screen import TerminalRenderer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from typing import IO
 
     from clusterddp.logs.lines import LogLine
@@ -19,32 +19,27 @@ if TYPE_CHECKING:
 
 
 def renderer_for(
-    output: IO[bytes],
-    *,
-    as_json: bool = False,
-    timestamps: bool = False,
-    whole: bool = False,
-    environment: Mapping[str, str] = os.environ,
+    output: IO[bytes], *, as_json: bool = False, timestamps: bool = False, whole: bool = False
 ) -> Renderer:
     """Return the renderer for an output: JSON, a terminal's (``whole``: folds no tracebacks), or plain text."""
     if as_json:
         return JsonRenderer()
-    colour = coloured(output, environment)
-    if not _at_terminal(output, environment):
+    colour = coloured(output)
+    if not _at_terminal(output):
         return TextRenderer(timestamps=timestamps, colour=colour)
     return TerminalRenderer(
         width=lambda: shutil.get_terminal_size().columns, colour=colour, timestamps=timestamps, whole=whole
     )
 
 
-def coloured(output: IO[bytes], environment: Mapping[str, str] = os.environ) -> bool:
+def coloured(output: IO[bytes]) -> bool:
     """Whether an output takes colours: terminals do, all others with ``CLICOLOR_FORCE``, and none with ``NO_COLOR``."""
-    forced = bool(environment.get("CLICOLOR_FORCE", "0").strip("0"))
-    return not environment.get("NO_COLOR") and (forced or _at_terminal(output, environment))
+    forced = bool(os.environ.get("CLICOLOR_FORCE", "0").strip("0"))
+    return not os.environ.get("NO_COLOR") and (forced or _at_terminal(output))
 
 
-def _at_terminal(output: IO[bytes], environment: Mapping[str, str]) -> bool:
-    return output.isatty() and environment.get("TERM") != "dumb"
+def _at_terminal(output: IO[bytes]) -> bool:
+    return output.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def lines(batches: Iterable[list[Event]]) -> Iterator[LogLine]:

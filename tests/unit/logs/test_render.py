@@ -225,20 +225,25 @@ def test_the_label_of_an_open_line_is_cut_too_where_the_terminal_is_narrower(*, 
     assert screen.rows == [""]
 
 
-def test_the_renderer_fits_the_output() -> None:
+def test_the_renderer_fits_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.BytesIO):
         def isatty(self) -> bool:
             return True
 
-    assert type(renderer_for(io.BytesIO(), environment={})) is TextRenderer
-    assert type(renderer_for(Terminal(), environment={})) is TerminalRenderer
-    assert type(renderer_for(Terminal(), environment={"TERM": "dumb"})) is TextRenderer
-    assert type(renderer_for(Terminal(), environment={}, as_json=True)) is JsonRenderer
-    plain = renderer_for(Terminal(), environment={"NO_COLOR": "1"})
+    def made(output: io.BytesIO, *, as_json: bool = False, **environment: str) -> Renderer:
+        for name in ("TERM", "NO_COLOR", "CLICOLOR_FORCE"):
+            monkeypatch.setenv(name, environment.get(name, ""))
+        return renderer_for(output, as_json=as_json)
+
+    assert type(made(io.BytesIO())) is TextRenderer
+    assert type(made(Terminal())) is TerminalRenderer
+    assert type(made(Terminal(), TERM="dumb")) is TextRenderer
+    assert type(made(Terminal(), as_json=True)) is JsonRenderer
+    plain = made(Terminal(), NO_COLOR="1")
     assert text(plain, Source(), b"a\n") == b"[3 gpu01:1] a\n"
-    forced = renderer_for(io.BytesIO(), environment={"CLICOLOR_FORCE": "1", "TERM": "dumb"})
+    forced = made(io.BytesIO(), CLICOLOR_FORCE="1", TERM="dumb")
     assert text(forced, Source(), b"a\n") == b"\x1b[32m[3 gpu01:1]\x1b[0m a\n"
-    both = renderer_for(io.BytesIO(), environment={"CLICOLOR_FORCE": "1", "NO_COLOR": "1"})
+    both = made(io.BytesIO(), CLICOLOR_FORCE="1", NO_COLOR="1")
     assert text(both, Source(), b"a\n") == b"[3 gpu01:1] a\n"
 
 
