@@ -60,8 +60,6 @@ def make_plans(hosts: Sequence[Host], project: Project, progress: Callable[[str]
     """Return the environment for each host with ``clusterddp_environment``, in order; nothing is changed on hosts."""
     chosen = [host for host in hosts if host.entry.environment]
     locks = {host.name: find_lock_file(host.entry.environment or "", project.root) for host in chosen}
-    if not chosen:
-        return []
     bases = dict(zip(locks, values(each(chosen, _base_interpreter)), strict=True))
     wheels_by_kind: dict[tuple[LockFile, HostKind], tuple[Wheel, ...]] = {}
     plans = []
@@ -70,8 +68,8 @@ def make_plans(hosts: Sequence[Host], project: Project, progress: Callable[[str]
         kind = kind_of(base)
         if (lock, kind) not in wheels_by_kind:
             wheels_by_kind[lock, kind] = wheels_of(lock, kind, progress)
-        plan = _Plan(host=host, lock=lock, base=base, kind=kind, wheels=wheels_by_kind[lock, kind], project=project.id)
-        plans.append(plan)
+        wheels = wheels_by_kind[lock, kind]
+        plans.append(_Plan(host=host, lock=lock, base=base, kind=kind, wheels=wheels, project=project.id))
     return plans
 
 
