@@ -113,7 +113,7 @@ class Connections:
         elif lost is not None:  # threads that waited for a dial in vain share its error
             host = self._dial(entry, self._reopen, asked_at)
         else:
-            host = self._dial(entry, self._open_first, asked_at - RETRY_INTERVAL)
+            host = self._dial(entry, lambda one: Host.open(one, self._connector), asked_at - RETRY_INTERVAL)
         if noise := host.noise.strip():
             self._notify(f"{host.name}: its login shell prints {noise.splitlines()[0][:80]!r}")
         with self._lock:
@@ -133,9 +133,6 @@ class Connections:
                 message = error.message.removeprefix(f"{entry.name}: ")
                 self._unanswered[entry.name] = (time.monotonic(), message, error.remedy)
             raise
-
-    def _open_first(self, entry: HostEntry) -> Host:
-        return Host.open(entry, self._connector)
 
     def _reopen(self, entry: HostEntry) -> Host:
         """Open a lost connection anew, in the middle of work: without a prompt.
