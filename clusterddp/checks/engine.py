@@ -131,8 +131,8 @@ def _explain_missing(evidence: Evidence, report: HostEvidence, check: Check, cul
 
 def _fix(check: Check, finding: Finding) -> str:
     """The remedy for a finding, with the playbook of ours that applies it, if there is one."""
-    fix = finding.fix or check.fix
-    return f"{fix}; {playbook} does it (`clusterddp doctor --fix`)" if (playbook := _playbook(check, finding)) else fix
+    fix, playbook = finding.fix or check.fix, _playbook(check, finding)
+    return f"{fix}; {playbook} does it (`clusterddp doctor --fix`)" if playbook else fix
 
 
 def _playbook(check: Check, finding: Finding) -> str:

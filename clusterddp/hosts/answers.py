@@ -15,9 +15,7 @@ from clusterddp.remote.shared.schema.json_text import encodable, to_json
 from clusterddp.remote.shared.wire.frames import parse_json
 
 MAX_MEMORY = 64 << 20  # bytes that one answer may take here, all copies of it together
-FRAME_COST = (
-    512  # bytes that each frame of an answer counts beside its body: reading it takes time, however short it is
-)
+FRAME_COST = 512  # bytes that each frame of an answer counts beside its body: to read the shortest takes time too
 _FILE_COST = 1536  # bytes that one more file in a list may take: its path, kind, size and the digest of its content
 _COPIES = 2.2  # copies of the text: a bytearray with its spare room, and the text made from it
 # The most bytes that Python takes for each: a slot of a list, a text besides its characters, the same for a text with
