@@ -20,7 +20,6 @@ from clusterddp.hosts.ssh.openssh_pipe import open_pipe
 from clusterddp.hosts.ssh.pipes import ChildPipe, DroppedError
 from clusterddp.hosts.ssh.private_keys import Credentials
 from clusterddp.hosts.ssh.resolve import Resolver
-from clusterddp.hosts.ssh.target import Timeouts
 from clusterddp.inventory import HostEntry
 from clusterddp.text.folding import few, folded_words
 
@@ -43,10 +42,6 @@ _MAX_HOSTS_IN_NOTICE = 3
 T = TypeVar("T")
 
 
-AUTH_TIMEOUT = 30.0  # seconds for each step of the login
-CHANNEL_TIMEOUT = 30.0  # seconds for opening a session
-
-
 class Connector:
     """Opens byte pipes to hosts; one per command. Thread-safe."""
 
@@ -63,7 +58,7 @@ class Connector:
         # make connections that later commands use, and that end so many seconds after their last use
         keep: float | None = None,
     ) -> None:
-        self._timeouts = Timeouts(banner=banner_timeout or connect_timeout, auth=AUTH_TIMEOUT, channel=CHANNEL_TIMEOUT)
+        self._banner_timeout = banner_timeout or connect_timeout
         self._credentials = Credentials(ask)
         self._config = SshConfig()
         self._known = KnownHosts()
@@ -119,7 +114,7 @@ class Connector:
             ssh_args=("-o", f"UserKnownHostsFile={keys}") if keys else (),
         )
         target = self._resolver.route(entry).target
-        pipe = fabric_pipe.pipe_over(connection, command, target, self._known, self._timeouts.channel)
+        pipe = fabric_pipe.pipe_over(connection, command, target, self._known)
         return self._register(pipe, entry.name)
 
     def close(self) -> None:
@@ -160,9 +155,7 @@ class Connector:
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
         credentials = self._credentials if asks else replace(self._credentials, ask=None)
-        return _retry_dropped(
-            lambda: fabric_pipe.start(self._connect(target, credentials), command, target.name, self._timeouts.channel)
-        )
+        return _retry_dropped(lambda: fabric_pipe.start(self._connect(target, credentials), command, target.name))
 
     def _over_kept(self, entry: HostEntry, command: str) -> BytePipe | None:
         """A pipe over the host's kept connection; None if it has none, or is not to be reached by one.
@@ -211,10 +204,10 @@ class Connector:
         from clusterddp.hosts.ssh import fabric_pipe  # noqa: PLC0415 - paramiko is expensive to import
 
         if target.via is None:
-            link = fabric_pipe.connect(target, self._known, self._timeouts, credentials)
+            link = fabric_pipe.connect(target, self._known, self._banner_timeout, credentials)
         else:
             with self._jump_host(target.via).opening(target.name) as jump:
-                link = fabric_pipe.connect(target, self._known, self._timeouts, credentials, jump.transport)
+                link = fabric_pipe.connect(target, self._known, self._banner_timeout, credentials, jump.transport)
         _log.debug("%s: logged in as %s", target.name, target.user)
         return link
 

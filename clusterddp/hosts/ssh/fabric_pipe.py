@@ -16,7 +16,7 @@ import paramiko
 from clusterddp.errors import AuthenticationError, HostError, UnreachableError
 from clusterddp.hosts.ssh.auth import Authentication, HostKeyPolicy
 from clusterddp.hosts.ssh.pipes import EXIT_STATUS_TIMEOUT, DroppedError, Tail
-from clusterddp.hosts.ssh.proxy import open_socket
+from clusterddp.hosts.ssh.proxy import CHANNEL_TIMEOUT, open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from clusterddp.hosts.ssh.known_hosts import KnownHosts
     from clusterddp.hosts.ssh.private_keys import Credentials
     from clusterddp.hosts.ssh.proxy import Proxy
-    from clusterddp.hosts.ssh.target import Target, Timeouts
+    from clusterddp.hosts.ssh.target import Target
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # keeps its tracebacks off the user's terminal
 
 _WRITE_CHUNK = 64 * 1024  # limits copying: paramiko copies the rest of the data after every packet
+_AUTH_TIMEOUT = 30.0  # seconds for each step of the login
 _CLOSE_TIMEOUT = 1.0  # seconds to close a channel properly
 _CANNOT_TELL = (OSError, EOFError, paramiko.SSHException)  # it has ended, or fell silent as new keys were due
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")  # the algorithms for an ssh-rsa key
@@ -126,18 +127,16 @@ def _receive(receive: Callable[[int], bytes], size: int) -> bytes:
         return b""
 
 
-def start(link: Link, command: str, name: str, timeout: float) -> FabricPipe:
+def start(link: Link, command: str, name: str) -> FabricPipe:
     """Start ``command`` on a new channel of ``link``, which the pipe then owns; ``UnreachableError`` if refused."""
     try:
-        return FabricPipe(_open_session(link.client, command, name, timeout), link.close)
+        return FabricPipe(_open_session(link.client, command, name), link.close)
     except BaseException:
         link.close()
         raise
 
 
-def pipe_over(
-    connection: fabric.Connection, command: str, target: Target, known: KnownHosts, timeout: float
-) -> FabricPipe:
+def pipe_over(connection: fabric.Connection, command: str, target: Target, known: KnownHosts) -> FabricPipe:
     """A pipe over the caller's connection, which is opened if necessary, with strict host keys, and left open."""
     if not connection.is_connected:
         connection.client.set_missing_host_key_policy(HostKeyPolicy(target, known))
@@ -145,7 +144,7 @@ def pipe_over(
             connection.open()
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise _error_for(error, target, connection.client.get_transport(), "") from error
-    return FabricPipe(_open_session(connection.client, command, target.name, timeout), lambda: None)
+    return FabricPipe(_open_session(connection.client, command, target.name), lambda: None)
 
 
 def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
@@ -156,9 +155,9 @@ def _transport(client: paramiko.SSHClient) -> paramiko.Transport:
     return transport
 
 
-def _open_session(client: paramiko.SSHClient, command: str, name: str, timeout: float) -> paramiko.Channel:
+def _open_session(client: paramiko.SSHClient, command: str, name: str) -> paramiko.Channel:
     try:
-        channel = _transport(client).open_session(timeout=timeout)
+        channel = _transport(client).open_session(timeout=CHANNEL_TIMEOUT)
         channel.exec_command(command)
     except (paramiko.SSHException, EOFError, OSError) as error:
         raise UnreachableError(
@@ -172,12 +171,12 @@ def _open_session(client: paramiko.SSHClient, command: str, name: str, timeout: 
 def connect(
     target: Target,
     known: KnownHosts,
-    timeouts: Timeouts,
+    banner_timeout: float,
     credentials: Credentials,
     jump: paramiko.Transport | None = None,
 ) -> Link:
     """Open one authenticated connection, through the transport ``jump`` if ``target`` has a jump host."""
-    sock, proxy = open_socket(target, timeouts, jump)
+    sock, proxy = open_socket(target, jump)
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(HostKeyPolicy(target, known))
     link = Link(client, sock, proxy)
@@ -188,14 +187,14 @@ def connect(
             port=target.port,
             username=target.user,
             # Limits banner and key exchange together: it must not run out first, since its error names neither.
-            timeout=2 * timeouts.banner + 5,
+            timeout=2 * banner_timeout + 5,
             sock=sock,
-            banner_timeout=timeouts.banner,
-            auth_timeout=timeouts.auth,
-            channel_timeout=timeouts.channel,
+            banner_timeout=banner_timeout,
+            auth_timeout=_AUTH_TIMEOUT,
+            channel_timeout=CHANNEL_TIMEOUT,
             compress=target.compress,
             auth_strategy=login,
-            transport_factory=_transport_factory(known.types(target.host_key_files, target.key_names), timeouts),
+            transport_factory=_transport_factory(known.types(target.host_key_files, target.key_names), banner_timeout),
         )
     except BaseException as error:
         transport = client.get_transport()
@@ -206,7 +205,7 @@ def connect(
     return link
 
 
-def _transport_factory(known_types: tuple[str, ...], timeouts: Timeouts) -> Callable[..., paramiko.Transport]:
+def _transport_factory(known_types: tuple[str, ...], banner_timeout: float) -> Callable[..., paramiko.Transport]:
     """A factory of transports that prefer GCM ciphers and, like ssh, the host key types already known."""
     known_algorithms = [name for kind in known_types for name in (_RSA_SIGNATURES if kind == "ssh-rsa" else (kind,))]
 
@@ -216,8 +215,8 @@ def _transport_factory(known_types: tuple[str, ...], timeouts: Timeouts) -> Call
         ciphers = [name for name in options.ciphers if "cbc" not in name]
         options.ciphers = sorted(ciphers, key=lambda name: "gcm" not in name)
         options.key_types = sorted(options.key_types, key=lambda name: name not in known_algorithms)
-        transport.handshake_timeout = timeouts.banner
-        transport.clear_to_send_timeout = timeouts.channel
+        transport.handshake_timeout = banner_timeout
+        transport.clear_to_send_timeout = CHANNEL_TIMEOUT
         return transport
 
     return make

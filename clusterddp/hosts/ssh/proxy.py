@@ -14,8 +14,9 @@ from clusterddp.hosts.ssh.config import ssh_environment
 from clusterddp.hosts.ssh.pipes import Tail, end
 
 if TYPE_CHECKING:
-    from clusterddp.hosts.ssh.target import Target, Timeouts
+    from clusterddp.hosts.ssh.target import Target
 
+CHANNEL_TIMEOUT = 30.0  # seconds for opening a session, or a way through a jump host
 # In seconds but the last, in ms. While data is on the way (a ping to a silent host) no probe is sent, and without that
 # last one the kernel sends the data again for a quarter of an hour.
 _KEEPALIVE = {
@@ -27,10 +28,10 @@ _KEEPALIVE = {
 }
 
 
-def open_socket(target: Target, timeouts: Timeouts, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
+def open_socket(target: Target, jump: paramiko.Transport | None) -> tuple[Any, Proxy | None]:
     """Open the socket or channel for a connection to ``target``; return it and the ProxyCommand's process."""
     if jump is not None:
-        return _jump_channel(jump, target, timeouts), None
+        return _jump_channel(jump, target), None
     if target.proxy:
         proxy = Proxy(target.proxy)
         return proxy.sock, proxy
@@ -88,8 +89,8 @@ def _keep_alive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _jump_channel(jump: paramiko.Transport, target: Target, timeouts: Timeouts) -> paramiko.Channel:
-    timeout = min(timeouts.channel, target.connect_timeout)
+def _jump_channel(jump: paramiko.Transport, target: Target) -> paramiko.Channel:
+    timeout = min(CHANNEL_TIMEOUT, target.connect_timeout)
     try:
         return jump.open_channel("direct-tcpip", (target.host, target.port), ("", 0), timeout=timeout)
     except paramiko.ChannelException as error:

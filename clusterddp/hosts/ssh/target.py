@@ -182,12 +182,3 @@ def special_key(files: Iterable[Path]) -> str:
         if path.name.endswith("_sk") or (os.access(public, os.R_OK) and public.read_bytes().startswith(b"sk-")):
             return f"the security key {path}"
     return ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timeouts:
-    """Timeouts in seconds for each part of opening a connection."""
-
-    banner: float
-    auth: float
-    channel: float

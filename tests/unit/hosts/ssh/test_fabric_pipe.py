@@ -16,7 +16,6 @@ from clusterddp.hosts.ssh.fabric_pipe import FabricPipe, Link, connect
 from clusterddp.hosts.ssh.known_hosts import KnownHosts
 from clusterddp.hosts.ssh.pipes import DroppedError
 from clusterddp.hosts.ssh.private_keys import Credentials
-from clusterddp.hosts.ssh.target import Timeouts
 from tests.unit.hosts.ssh.test_auth import TARGET
 
 
@@ -60,5 +59,5 @@ def test_a_server_that_says_nothing_is_told_as_such_and_not_as_one_that_hung_up(
         port = silent.getsockname()[1]
         target = replace(TARGET, host="127.0.0.1", port=port, connect_timeout=1)
         with pytest.raises(UnreachableError, match="did not answer as an SSH server in time") as caught:
-            connect(target, KnownHosts(), Timeouts(banner=1.5, auth=5, channel=5), Credentials(None))
+            connect(target, KnownHosts(), 1.5, Credentials(None))
     assert not isinstance(caught.value, DroppedError)  # which would be tried again
