@@ -76,10 +76,10 @@ class PiecedAnswer:
         """Parse the whole answer; raises HelperError if it is no JSON or over its limit."""
         try:
             return parse_answer(self.text, self._limit)
+        except TooLargeError as error:
+            raise HelperError(self._host, str(error), remedy=self._limit.remedy) from error
         except ValueError as error:
-            message = str(error) if isinstance(error, TooLargeError) else f"its answer is no JSON: {error}"
-            remedy = self._limit.remedy if isinstance(error, TooLargeError) else ""
-            raise HelperError(self._host, message, remedy=remedy) from error
+            raise HelperError(self._host, f"its answer is no JSON: {error}") from error
 
 
 def parse_answer(text: bytes | bytearray, limit: Limit = DEFAULT_LIMIT) -> Any:
