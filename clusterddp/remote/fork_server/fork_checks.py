@@ -9,6 +9,7 @@ from importlib.machinery import PathFinder
 from typing import Any, Container, Dict, List, Optional, Sequence, Set, Tuple
 
 from ..shared.run.plan import FORK_SOCKET
+from ..system import procfs
 
 NO_RENAME = "this kernel lets no process show another command line (CONFIG_CHECKPOINT_RESTORE)"
 SET_AGAIN = ("TORCHINDUCTOR_CACHE_DIR",)  # torch._dynamo sets it when imported, and again when it is asked for
@@ -42,18 +43,6 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def children() -> List[str]:
-    """Return the pids of this process's children, as far as the kernel lists them."""
-    found: List[str] = []
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open("/proc/self/task/%s/children" % thread) as stream:
-                found += stream.read().split()
-        except OSError:  # without CONFIG_PROC_CHILDREN, or it has ended
-            continue
-    return found
-
-
 def mapped_files() -> Set[str]:
     """Return the files mapped into this process's memory: programs, libraries and devices."""
     with open("/proc/self/maps", "rb") as stream:
@@ -82,7 +71,7 @@ def process_state() -> Dict[str, Any]:
         "the open files": len(os.listdir("/proc/self/fd")),
         # a driver may keep one mapped without a descriptor
         "the mapped devices": sorted(path for path in mapped_files() if path.startswith("/dev/")),
-        "the child processes": children(),
+        "the child processes": procfs.own_children(),
         "the output": [os.fstat(handle).st_size for handle in (1, 2)],
         "variables": {name: value for name, value in os.environ.items() if name not in SET_AGAIN},
         "signal handlers": [signals.getsignal(number) for number in range(1, signals.NSIG)],

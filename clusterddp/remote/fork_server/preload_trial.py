@@ -23,7 +23,7 @@ from ..shared.schema.fields import Fields
 from ..shared.schema.record import field, record
 from ..system import prctl, procfs
 from .environ_reads import EVERY, first_individual_variable
-from .fork_checks import SITES, RefusedError, children, mapped_files, read_paths, tell
+from .fork_checks import SITES, RefusedError, mapped_files, read_paths, tell
 from .forked_worker import reseed
 from .imports import Imports
 from .preload_state import StateBefore, TooManyError, Values, same
@@ -165,8 +165,8 @@ def _try_each(names: Sequence[str], here: str, notes: int) -> NoReturn:
             signal.alarm(0)
             _write_note(notes, seen)
             if seen.verdict.left_out:
-                for pid in children():
-                    os.kill(int(pid), signal.SIGKILL)
+                for pid in procfs.own_children():
+                    os.kill(pid, signal.SIGKILL)
                 os._exit(BAD)
         os._exit(ALL_TRIED)
     finally:
