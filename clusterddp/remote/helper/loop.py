@@ -203,8 +203,12 @@ class Helper:
             del call.partial[:start]
 
     def _close_pipes_and_reap(self, call: HelperCall) -> None:
-        """Close the pipes of a child that has closed its own, and have it reaped."""
-        self._close_pipes(call)
+        """Close the pipes of a child that has closed its own or was killed, and have it reaped."""
+        for handle in (call.source, call.sink):
+            self._watch(handle, 0, None)
+            os.close(handle)
+        call.closed = True
+        del self.calls[call.ident]
         self.ending.append(call)
 
     def _cancel(self, call: HelperCall) -> None:
@@ -228,13 +232,6 @@ class Helper:
                 answer = encode({"id": call.ident, "kind": "error", "message": message, "repeatable": code > 128})
                 self.data.append(answer)
                 self.waiting += len(answer)
-
-    def _close_pipes(self, call: HelperCall) -> None:
-        for handle in (call.source, call.sink):
-            self._watch(handle, 0, None)
-            os.close(handle)
-        call.closed = True
-        del self.calls[call.ident]
 
     def _write_operator(self) -> None:
         """Write to the operator: first the rest of a started frame, then control frames, then data."""
