@@ -13,7 +13,7 @@ the culprit does.
 Times are the node's own clock (ns).
 """
 
-from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from ..processes.signal_numbers import signal
 from ..run.event_schema import (
@@ -314,7 +314,8 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
         text = "killed by %s%s" % (signal_name(number), ", often the out-of-memory killer" * unknown)
         return SIGNAL, text + (": %s" % line if line else "") + _in_brackets(location), location
     line = _last_error_line(stderr)
-    location = _location(stderr) if _ends_trace(line) else ""
+    own = _own_frames(stderr) if _ends_trace(line) else []
+    location = own[-1] if own else ""
     text = "exit code %d%s%s" % (event.exit_code, ": " if line else "", line)
     return OUT_OF_MEMORY if _search(_OUT_OF_MEMORY, line) else EXIT, text + _in_brackets(location), location
 
@@ -329,8 +330,8 @@ def _crash_message(stderr: str) -> str:
 def _crash_location(stderr: str) -> str:
     """Find the innermost frame of the user's code that faulthandler printed, if the script has enabled it."""
     _, fatal, dump = stderr.rpartition("Fatal Python error:")
-    own = [found for found in _findall(_FRAME, dump) if not _search(_INSTALLED, found[0])] if fatal else []
-    return "%s:%s" % (own[0][0].rpartition("/")[2], own[0][1]) if own else ""
+    own = _own_frames(dump) if fatal else []
+    return own[0] if own else ""
 
 
 def clean(text: str) -> str:
@@ -352,10 +353,12 @@ def _in_brackets(location: str) -> str:
     return " (%s)" % location if location else ""
 
 
-def _location(stderr: str) -> str:
-    """Find the last frame of the user's code in a printed traceback."""
-    own = [(name, line) for name, line in _findall(_FRAME, stderr) if not _search(_INSTALLED, name)]
-    return "%s:%s" % (own[-1][0].rpartition("/")[2], own[-1][1]) if own else ""
+def _own_frames(text: str) -> List[str]:
+    """Find the frames of the user's code in a printed traceback, ``train.py:81`` each, in the order of the text."""
+    import re
+
+    found = re.findall(_FRAME, text)
+    return ["%s:%s" % (file.rpartition("/")[2], line) for file, line in found if not _search(_INSTALLED, file)]
 
 
 def last_error_line(text: str) -> str:
@@ -382,12 +385,6 @@ def _without(pattern: str, text: str) -> str:
     import re
 
     return re.sub(pattern, "", text)
-
-
-def _findall(pattern: str, text: str) -> List[Any]:
-    import re
-
-    return re.findall(pattern, text)
 
 
 def signal_name(number: int) -> str:
