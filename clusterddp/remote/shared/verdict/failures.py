@@ -2,7 +2,7 @@
 
     evidence = worker_traces.evidence(spool)     # the node's files as a value; the rest is pure
     found = worker_failures(evidence)            # the failed workers of the last start, by class, then by time
-    cause = node_cause(evidence)                 # the node as a whole: kind, curable, text
+    cause = node_cause(evidence)                 # the node as a whole: curable, text
 
 ``kind`` is the class: OWN (a failure of its own), LOST_PEER (another worker or host disappeared), ENDED (by us or by
 torchrun). ``curable``: a new attempt may succeed. That holds only for a worker or an agent that something else killed,
@@ -148,7 +148,6 @@ class Evidence(NamedTuple):
 class Cause(NamedTuple):
     """Why a node failed."""
 
-    kind: int
     curable: bool
     text: str
 
@@ -174,17 +173,16 @@ def node_cause(node: Evidence) -> Optional[Cause]:
     fatal = [failure for failure in found if failure.kind == OWN and not failure.curable]
     chosen = next(iter(fatal or [failure for failure in found if failure.kind != ENDED]), None)
     if chosen:
-        return Cause(chosen.kind, chosen.curable, "rank %d: %s" % (chosen.rank, chosen.text))
+        return Cause(chosen.curable, "rank %d: %s" % (chosen.rank, chosen.text))
     if any(event.kind == STOPPING for event in node.events):
         return None
     output = agent_output(node)
     if code > 128:
-        return Cause(OWN, True, "torchrun was killed by %s" % signal_name(code - 128))
+        return Cause(True, "torchrun was killed by %s" % signal_name(code - 128))
     if found and (not output or WORKER_FAILED in output):
-        return Cause(OWN, True, "rank %d: %s" % (found[0].rank, found[0].text))
+        return Cause(True, "rank %d: %s" % (found[0].rank, found[0].text))
     text = last_error_line(output) or "torchrun ended with %d" % code
-    peer = is_lost_peer(text)
-    return Cause(LOST_PEER if peer else OWN, peer, text)
+    return Cause(is_lost_peer(text), text)
 
 
 def agent_output(node: Evidence) -> str:

@@ -332,7 +332,7 @@ class TestNode:
 
     def test_what_failed_before_the_order_counts(self) -> None:
         cause = node_cause(Told().died(3, raised="ValueError: x").stopped(6, "another host failed", ordered=4).evidence)
-        assert cause == (OWN, False, "rank 0: ValueError: x (train.py:81)")
+        assert cause == (False, "rank 0: ValueError: x (train.py:81)")
 
     def test_a_fault_that_would_come_again_outweighs_an_earlier_kill(self) -> None:
         told = Told(workers=2).died(5, signal=SIGKILL).died(5.1, local=1, raised="ValueError: x").failed(6)
@@ -341,20 +341,20 @@ class TestNode:
         assert not cause.curable
 
     @pytest.mark.parametrize(
-        ("told", "kind", "curable"),
+        ("told", "curable"),
         [
-            (Told().died(5, raised=RESET).failed(6), LOST_PEER, True),
-            (Told().died(5.1, signal=SIGKILL).failed(5, agent=137), OWN, True),
-            (Told().died(5, signal=SIGTERM).failed(6, log=CHILD_FAILED), OWN, True),
-            (Told(workers=0).failed(6, log="ModuleNotFoundError: No module named 'torch'"), OWN, False),
-            (Told(workers=0).failed(6, log="torch.distributed.DistNetworkError: timed out"), LOST_PEER, True),
-            (Told(workers=0).failed(6), OWN, False),
+            (Told().died(5, raised=RESET).failed(6), True),
+            (Told().died(5.1, signal=SIGKILL).failed(5, agent=137), True),
+            (Told().died(5, signal=SIGTERM).failed(6, log=CHILD_FAILED), True),
+            (Told(workers=0).failed(6, log="ModuleNotFoundError: No module named 'torch'"), False),
+            (Told(workers=0).failed(6, log="torch.distributed.DistNetworkError: timed out"), True),
+            (Told(workers=0).failed(6), False),
         ],
     )
-    def test_its_agents_end_is_judged_too(self, told: Told, kind: int, curable: bool) -> None:  # noqa: FBT001
+    def test_its_agents_end_is_judged_too(self, told: Told, curable: bool) -> None:  # noqa: FBT001
         cause = node_cause(told.evidence)
         assert cause is not None
-        assert (cause.kind, cause.curable) == (kind, curable)
+        assert cause.curable is curable
 
 
 def test_a_worker_that_the_stall_guard_killed_says_so() -> None:
