@@ -158,8 +158,8 @@ def wrong_result(evidence: Evidence) -> str:
     mismatch = evidence.finding.mismatch
     if mismatch is None:
         return ""
-    blamed, called = _named(evidence, mismatch.ranks), " and ".join(dict.fromkeys(what for _, what in mismatch.others))
-    text = f"but with a wrong result: {blamed} called {called} as #{mismatch.sequence} of group {mismatch.group}"
+    called = f"called {_others(mismatch)} as #{mismatch.sequence} of group {mismatch.group}"
+    text = f"but with a wrong result: {_named(evidence, mismatch.ranks)} {called}"
     if not mismatch.waiting or mismatch.operation is None:
         return text
     return f"{text}, {_ranks(mismatch.waiting)} called {describe(mismatch.operation)}"
@@ -217,9 +217,8 @@ def _waiters(evidence: Evidence) -> str:
     finding = evidence.finding
     if not finding.waiting:
         return ""
-    at = next((at for rank in finding.waiting if (at := _at(evidence, rank))), None)
     waits = "waits" if len(finding.waiting) == 1 else "wait"
-    return f"; {_ranks(finding.waiting)} {waits}{f' at {at}' if at else ''}{_since(finding)}"
+    return f"; {_ranks(finding.waiting)} {waits}{_at_first(evidence, finding.waiting)}{_since(finding)}"
 
 
 def _since(finding: Finding) -> str:
@@ -227,37 +226,40 @@ def _since(finding: Finding) -> str:
 
 
 def _others(finding: Finding) -> str:
-    return " and ".join(dict.fromkeys(what for _, what in finding.others))
+    return " and ".join(_ranks_by_call(finding))
 
 
 def _scene(evidence: Evidence) -> str:
     """Where those to blame are, what the others called, and where these are."""
     finding = evidence.finding
-    calls: Dict[str, List[int]] = {}
-    for rank, what in finding.others:
-        calls.setdefault(what, []).append(rank)
     parts = []
-    for ranks in calls.values():
-        at = next((at for rank in ranks if (at := _at(evidence, rank))), None)
+    for ranks in _ranks_by_call(finding).values():
+        at = _at_first(evidence, ranks)
         if at:
-            parts.append(f"{_ranks(ranks)} at {at}" if finding.ranks[1:] else f"at {at}")
+            parts.append(f"{_ranks(ranks)}{at}" if finding.ranks[1:] else at.strip())
     text = f" ({'; '.join(parts)})" if parts else ""
     if not finding.waiting:
         return f"{text}{_since(finding)}"
     usual = describe(finding.operation) if finding.operation else "another"
-    at = next((at for rank in finding.waiting if (at := _at(evidence, rank))), None)
-    return f"{text}, {_ranks(finding.waiting)} called {usual}{f' at {at}' if at else ''}{_since(finding)}"
+    return f"{text}, {_ranks(finding.waiting)} called {usual}{_at_first(evidence, finding.waiting)}{_since(finding)}"
 
 
 def _each_wait(evidence: Evidence) -> str:
+    calls = _ranks_by_call(evidence.finding).items()
+    return "; ".join(f"{_ranks(ranks)} in {what}{_at_first(evidence, ranks)}" for what, ranks in calls)
+
+
+def _ranks_by_call(finding: Finding) -> Dict[str, List[int]]:
+    """The ranks that do something else than most, by what they do."""
     calls: Dict[str, List[int]] = {}
-    for rank, what in evidence.finding.others:
+    for rank, what in finding.others:
         calls.setdefault(what, []).append(rank)
-    parts = []
-    for what, ranks in calls.items():
-        at = next((at for rank in ranks if (at := _at(evidence, rank))), None)
-        parts.append(f"{_ranks(ranks)} in {what}{f' at {at}' if at else ''}")
-    return "; ".join(parts)
+    return calls
+
+
+def _at_first(evidence: Evidence, ranks: Sequence[int]) -> str:
+    """`` at FILE:LINE`` of the first of these ranks whose stack is known; empty if none is."""
+    return next((f" at {at}" for rank in ranks if (at := _at(evidence, rank))), "")
 
 
 def _at(evidence: Evidence, rank: int) -> Optional[str]:
