@@ -49,18 +49,18 @@ def read_nodes(answer: Any, host: Optional[str], run: str) -> List[NodeReport]:
     ``host`` may report only itself; None if it sees the files of several hosts. ``run`` is a prefix of the ids of the
     requested runs. Raises ValueError if it is no such answer.
     """
-    return list(Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: _report(fields, host, run)))
+    return [_report(fields, host, run) for fields in _nodes_in(answer)]
 
 
 def split_damaged(answer: Any) -> Tuple[Any, List[str]]:
     """Split an answer into the readable runs and a message for each run whose files are damaged; raises ValueError."""
     whole, notices = [], []
-    for number, fields in enumerate(Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: fields)):
+    for given, fields in zip(answer, _nodes_in(answer)):
         if fields.given("damaged"):
             node = record_in(fields, DamagedNode)
             notices.append("run %s cannot be shown: %s" % (node.run, node.damaged))
         else:
-            whole.append(answer[number])
+            whole.append(given)
     return whole, notices
 
 
@@ -131,12 +131,10 @@ class Answers:
         Raises ValueError if the answer leaves out an unknown field, or its long fields have over ``most`` characters.
         """
         nodes, digests, values, sizes = [], {}, {}, {}
-        for number, fields in enumerate(
-            Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: fields)
-        ):
-            node = dict(answer[number])
+        for given, fields in zip(answer, _nodes_in(answer)):
+            node = dict(given)
             if fields.given("digests") and fields.given("same"):
-                spool, new = fields.text("spool"), fields.mapping("digests", _text)
+                spool, new = fields.text("spool"), fields.mapping("digests", Fields.text)
                 known = self.digests.get(spool, {})
                 for name in fields.texts("same"):
                     if name not in known:
@@ -155,12 +153,13 @@ class Answers:
 NO_ANSWERS = Answers({}, {}, {})
 
 
+def _nodes_in(answer: Any) -> Tuple[Fields, ...]:
+    """The fields of each node in an answer; raises ValueError if it is no list of objects."""
+    return Fields({"nodes": answer}, most=MAX_LENGTH).each("nodes", lambda fields: fields)
+
+
 def _report(fields: Fields, host: Optional[str], run: str) -> NodeReport:
     report = record_in(fields, NodeReport)
     if report.host != (host or report.host) or not report.run.startswith(run):
         raise ValueError("it speaks of %s on %s" % (report.run, report.host))
     return report
-
-
-def _text(fields: Fields, name: str) -> str:
-    return fields.text(name)
