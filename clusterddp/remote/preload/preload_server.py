@@ -47,6 +47,7 @@ from ..system import cgroups, prctl, procfs
 from ..system.bootstrap import write_json
 from ..system.clock import boot_clock
 from ..system.rename import rename
+from ..system.small_files import text_of
 from .run_start import Inherited, become_fence
 from .server_folder import BEGUN_WITH, REFUSED, ImportedRecord, read_wishes, state_of
 from .start_request import StartRequest
@@ -56,7 +57,7 @@ CHECK_INTERVAL = 2.0  # seconds between checks whether it has to end, and which 
 REQUEST_TIMEOUT = 5.0  # seconds for a whole request to arrive
 MIN_AVAILABLE_MEMORY = 2 * MAX_MEMORY  # KiB of memory that must be available before it imports
 OOM_SCORE = 1000  # its oom_score_adj; forks get the helper's
-DRIVER = "/proc/driver/nvidia/version"
+DRIVER = "/proc/driver/nvidia/version"  # without a driver there is no such file
 
 
 def serve(folder: str, argument: str, loaded: Iterable[str]) -> Tuple[str, str]:
@@ -120,7 +121,7 @@ class PreloadServer:
         gc.freeze()
         os.chdir("/")
         self.seen = {path: import_state(path, self.imports.asked) for path in read_paths()}
-        self.driver = _driver()
+        self.driver = text_of(DRIVER)
         prctl.set_oom_score_adj(OOM_SCORE)
         imported = ImportedRecord(
             packages=tuple(one.name for one in self.preload.imported),
@@ -238,7 +239,7 @@ class PreloadServer:
         for path, state in self.seen.items():
             if import_state(path, self.imports.asked) != state:
                 raise RefusedError("%s has changed since it was started" % path)
-        if _driver() != self.driver:
+        if text_of(DRIVER) != self.driver:
             raise RefusedError("the driver has changed since it was started")
 
     def refuse_project(self, request: StartRequest) -> None:
@@ -257,12 +258,3 @@ def _answer_and_exit(connection: socket.socket, answer: Dict[str, Any]) -> NoRet
         connection.sendall(json.dumps(answer).encode() + b"\n")
     finally:
         os._exit(0)
-
-
-def _driver() -> bytes:
-    """The NVIDIA driver's version text; empty without a driver."""
-    try:
-        with open(DRIVER, "rb") as stream:
-            return stream.read()
-    except OSError:  # no such driver on this host
-        return b""

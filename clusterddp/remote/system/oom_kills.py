@@ -8,6 +8,8 @@ more, and most hosts hide it from users.
 import os
 from typing import Iterator, Optional
 
+from .small_files import text_of
+
 CGROUPS = "/sys/fs/cgroup"
 OOM_SCORE = 500  # of a worker: the kernel kills it before the agent, the supervisor and sshd
 
@@ -30,12 +32,7 @@ class OomKills:
 
 def _counters() -> Iterator[str]:
     """The files that may hold the counter, the closest to this process first."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:  # "4:memory:/a/b" in version 1, "0::/a/b" in version 2
+    for line in text_of("/proc/self/cgroup").splitlines():  # "4:memory:/a/b" in version 1, "0::/a/b" in version 2
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
             for group in (path, "/"):  # in a container the mount may begin at the container's own group

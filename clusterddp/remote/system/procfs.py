@@ -155,11 +155,8 @@ def own_children() -> List[int]:
     """The pids of this process's children as the kernel counts them, including those hidden from this user."""
     found: List[int] = []
     for thread in os.listdir("/proc/self/task"):
-        try:
-            with open("/proc/self/task/%s/children" % thread, encoding="utf-8") as stream:
-                found += [int(pid) for pid in stream.read().split()]
-        except OSError:  # a kernel without CONFIG_PROC_CHILDREN: what the table shows is all there is to know
-            continue
+        # A kernel without CONFIG_PROC_CHILDREN has no such file: what the table shows is all there is to know.
+        found += map(int, text_of("/proc/self/task/%s/children" % thread).split())
     return found
 
 
@@ -240,11 +237,7 @@ def tcp_ports(state: str, tables: Iterable[str] = ("/proc/net/tcp", "/proc/net/t
     """The local ports of this host's TCP sockets in a state (``LISTENING``, ``ESTABLISHED``), one for each socket."""
     found: List[int] = []
     for table in tables:
-        try:
-            with open(table, encoding="utf-8") as lines:
-                rows = [line.split() for line in lines][1:]
-        except OSError:  # no IPv6 on this host
-            continue
+        rows = [line.split() for line in text_of(table).splitlines()[1:]]  # none where the host has no IPv6
         found += [int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[3] == state]
     return found
 
