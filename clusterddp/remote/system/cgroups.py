@@ -27,7 +27,7 @@ def limits(membership: str = MEMBERSHIP, root: str = ROOT) -> CgroupLimits:
     )
 
 
-def memory_limits(membership: str = MEMBERSHIP, root: str = ROOT) -> List[int]:
+def memory_limits(membership: str, root: str) -> List[int]:
     """Every memory limit that applies to this process, in bytes."""
     return [limit for limit, _ in _memory(membership, root)]
 
@@ -39,15 +39,11 @@ def _memory(membership: str, root: str) -> Iterator[Tuple[int, int]]:
         if limit is None or limit >= _UNLIMITED:
             continue
         used = _number(folder + ("/memory.usage_in_bytes" if is_v1 else "/memory.current")) or 0
-        stat = dict(
-            line.split()[:2] for line in text_of(folder + "/memory.stat").splitlines() if len(line.split()) == 2
-        )
-        cache = sum(_int_or_zero(stat.get(name)) for name in _cache_fields(is_v1))
+        rows = map(str.split, text_of(folder + "/memory.stat").splitlines())
+        stat = {row[0]: row[1] for row in rows if len(row) == 2}
+        prefix = "total_" if is_v1 else ""
+        cache = sum(_int_or_zero(stat.get(prefix + name)) for name in ("inactive_file", "active_file"))
         yield limit, max(0, limit - max(0, used - cache))
-
-
-def _cache_fields(is_v1: bool) -> List[str]:
-    return [("total_" if is_v1 else "") + name for name in ("inactive_file", "active_file")]
 
 
 def _cpu_limits(membership: str, root: str) -> Iterator[int]:
