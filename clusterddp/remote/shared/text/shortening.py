@@ -36,7 +36,7 @@ def _longest_beginning(text: str, most: int, size: Callable[[str], int]) -> str:
     return text
 
 
-def few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first ``most`` texts, and how many more there are: ``a, b and 7 more``, ``a; b; and 7 more``."""
-    more = "%s and %d more" % (separator.rstrip(", "), len(texts) - most) if texts[most:] else ""
-    return separator.join(texts[:most]) + more
+def few(texts: Sequence[str], most: int) -> str:
+    """The first ``most`` texts, and how many more there are: ``a, b and 7 more``."""
+    more = " and %d more" % (len(texts) - most) if texts[most:] else ""
+    return ", ".join(texts[:most]) + more
