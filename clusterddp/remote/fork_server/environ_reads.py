@@ -3,7 +3,7 @@
 import os
 import re
 from contextlib import contextmanager
-from typing import Any, Container, Iterable, Iterator, Optional, Set
+from typing import Any, Container, Iterable, Iterator, Set
 
 from .fork_checks import mapped_files
 from .forked_worker import is_of_a_worker
@@ -91,14 +91,14 @@ def record_reads(asked: Set[str], *, in_libraries: bool = True) -> Iterator[None
 def named_in(path: str) -> Set[str]:
     """Return the variables of ``_IN_LIBRARIES`` that a library names; with ``EVERY`` if it cannot be searched whole."""
     found: Set[str] = set()
-    rest: Optional[bytes] = b"\0"
+    rest = b"\0"
     try:
         with open(path, "rb") as stream:
             for _ in range(MAX_SEARCHED // PART):
                 part = stream.read(PART)
                 if not part:
                     return found
-                text = (rest or b"") + part
+                text = rest + part
                 for match in _WORD.finditer(text):
                     names = _IN_LIBRARIES.findall(text, match.start(), match.end() + 1)
                     found.update(map(os.fsdecode, names))

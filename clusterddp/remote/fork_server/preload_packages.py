@@ -70,11 +70,11 @@ class Preload:
 
         ``meanwhile`` is not stored: it refers to the server, and such a cycle would stay in each worker uncollected.
         """
-        kept = self._read_valid() if self.names else None
+        if not self.names:
+            return
+        kept = self._read_valid()
         if kept:
             self.verdicts = kept.verdicts
-            return
-        if not self.names:
             return
         try:
             private_folder(os.path.dirname(self.folder))

@@ -13,7 +13,7 @@ def tunnel(request: Request, connection: socket.socket) -> None:
     connection.setblocking(False)
     try:
         _copy_both_ways(request, connection)
-    except (ConnectionError, BrokenPipeError):  # the operator sees the end of the stream
+    except ConnectionError:  # the operator sees the end of the stream
         pass
 
 
