@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from importlib.machinery import PathFinder
-from typing import Dict, Iterable, List, Sequence, Set
+from typing import Dict, List, Sequence, Set
 
 from .environ_writes import UnknownError, project_files
 
@@ -44,7 +44,7 @@ def script_words(argv: Sequence[str], folders: Sequence[str]) -> Set[str]:
         path = todo.pop()
         if path not in seen:
             seen.add(path)
-            more = import_words([path]) - words
+            more = import_words(path) - words
             words |= more
             todo += [other for word in more for other in by_name.get(word, ())]
     return words
@@ -68,10 +68,7 @@ def _content(path: str) -> bytes:
         return stream.read()
 
 
-def import_words(paths: Iterable[str]) -> Set[str]:
-    """Return all words in the import statements of Python files; raises OSError if a file cannot be read."""
-    words: Set[bytes] = set()
-    for path in paths:
-        for line in IMPORT_LINE.findall(_content(path)):
-            words.update(re.findall(rb"\w+", line))
-    return {word.decode("utf-8", "replace") for word in words}
+def import_words(path: str) -> Set[str]:
+    """Return all words in the import statements of a Python file; raises OSError if it cannot be read."""
+    lines = IMPORT_LINE.findall(_content(path))
+    return {word.decode("utf-8", "replace") for line in lines for word in re.findall(rb"\w+", line)}
