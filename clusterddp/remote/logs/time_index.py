@@ -193,7 +193,7 @@ class IndexReader:
 
     def _append_if_later(self, time: int, size: int) -> None:
         """Add an entry unless its size or time is not beyond the last one's."""
-        if size > self.covered and (not self._times or time >= self._times[-1]):
+        if size > self.covered and time >= self.latest:
             self._times.append(time)
             self._sizes.append(size)
 
@@ -201,11 +201,7 @@ class IndexReader:
         """Add the file's last change as the last entry, once no supervisor writes the index any more."""
         info = os.stat(self._path[: -len(SUFFIX)])
         self.refresh()
-        self.close(info.st_mtime_ns, info.st_size)
-
-    def close(self, time: int, size: int) -> None:
-        """Add a last entry for bytes that no supervisor will index: the file's size and last change."""
-        self._append_if_later(max(time, self.latest), size)
+        self._append_if_later(max(info.st_mtime_ns, self.latest), info.st_size)
 
     def at(self, end: int) -> Optional[Entry]:
         """The entry that covers a line ending at ``end``: its time, and the size up to which it holds."""
