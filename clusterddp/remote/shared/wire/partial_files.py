@@ -78,10 +78,6 @@ class Parts:
         for name in self._names():
             yield from self._chunks_of(name)
 
-    def found(self) -> Set[str]:
-        """Read and hash all files in the folder; return the digests of all chunks."""
-        return {digest for digest, _ in self.chunks()}
-
     def want(self, contents: Dict[str, List[Chunk]], uses: Mapping[str, int]) -> None:
         """Register contents to assemble, and find which of their chunks are in the folder already.
 
@@ -216,6 +212,6 @@ def parts_in(path: bytes, check: Callable[[], None] = lambda: None) -> Set[str]:
     except OSError:
         return set()
     try:
-        return Parts(handle, check).found() if _is_ours(handle) else set()
+        return {digest for digest, _ in Parts(handle, check).chunks()} if _is_ours(handle) else set()
     finally:
         os.close(handle)
