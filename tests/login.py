@@ -6,6 +6,7 @@ whatever a test starts would inherit them, and what is compared with a login's w
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import shutil
@@ -59,13 +60,7 @@ def begin() -> None:
     for which in (*SOFT, *UNLIMITED):
         hard = resource.getrlimit(which)[1]
         wanted = SOFT.get(which, resource.RLIM_INFINITY)
-        most = (
-            wanted
-            if hard == resource.RLIM_INFINITY
-            else hard
-            if wanted == resource.RLIM_INFINITY
-            else min(wanted, hard)
-        )
+        most = min(wanted, hard, key=lambda limit: math.inf if limit == resource.RLIM_INFINITY else limit)
         resource.setrlimit(which, (most, hard))
     os.umask(UMASK)
     for name in list(os.environ):

@@ -19,7 +19,7 @@ from clusterddp.hosts.ssh import Connector
 from clusterddp.hosts.ssh.pipes import ChildPipe
 from clusterddp.hosts.zipapp import COMMAND, PACKAGE, Bundle, bundle
 from clusterddp.inventory import HostEntry
-from tests.lab.system import wait_until
+from tests.lab.system import ProcessId, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -71,10 +71,7 @@ class Shell:
 
 def alive(pid: int) -> bool:
     """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return ProcessId.of(pid) is not None
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:

@@ -146,11 +146,3 @@ def without_addresses(text: bytes) -> bytes:
 def wait_for(condition: Callable[[], object], what: str) -> None:
     """Poll until ``condition`` holds."""
     wait_until(what, condition)
-
-
-def alive(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

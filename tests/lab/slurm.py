@@ -193,7 +193,7 @@ class Slurm:
         host.boot()
         host.run(["bash", "-c", PREPARE], user="root")
         if host is self.controller:
-            host.run(["slurmctld"], user="root")
+            self.start_controller()
         else:
             host.run(["slurmd", "-N", host.name], user="root")
 

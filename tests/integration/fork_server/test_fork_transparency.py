@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.fork_spool import LOADED, fork_server, torch_environment
-from tests.integration.shim_spool import PROBES, ShimSpool, alive, make_spool, run_plain, wait_for, without_addresses
+from tests.integration.real_helper import alive
+from tests.integration.shim_spool import PROBES, ShimSpool, make_spool, run_plain, wait_for, without_addresses
 from tests.integration.worker.test_shim_transparency import ENDINGS, normal
 from tests.lean import WHOLE_TORCH
 

@@ -18,7 +18,8 @@ from clusterddp.remote.processes import stacks, traces
 from clusterddp.remote.shared.collectives.trace_records import DONE, LAST_ENTRIES, SLEEP, WorkerTrace
 from clusterddp.remote.shared.schema.record import read_record
 from clusterddp.remote.spool.layout import Spool
-from tests.integration.shim_spool import ShimSpool, alive, environment, make_spool, wait_for
+from tests.integration.real_helper import alive
+from tests.integration.shim_spool import ShimSpool, environment, make_spool, wait_for
 from tests.with_torch import need_torch
 
 if TYPE_CHECKING:

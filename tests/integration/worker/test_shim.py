@@ -14,9 +14,9 @@ import pytest
 
 from clusterddp.remote.processes.stacks import STACK_SIGNAL
 from clusterddp.remote.system import procfs
+from tests.integration.real_helper import alive
 from tests.integration.shim_spool import (
     ShimSpool,
-    alive,
     environment,
     make_spool,
     run_plain,

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-import pytest
 
 from clusterddp.cli.command_lines import (
     NO_INVENTORY,
     complete_commands,
-    forget,
     remember_cluster,
     remember_folder,
     remember_inventory,
 )
 from clusterddp.cli.main import COMMANDS, cli
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def _nothing_named() -> Iterator[None]:
-    forget()
-    yield
-    forget()
 
 
 def test_without_folder_and_inventory_a_message_is_as_it_is() -> None:
