@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.group_vars import VariableMerger
 from clusterddp.inventory.local_python import with_python
+from clusterddp.inventory.origins import host_file_kind
 from clusterddp.inventory.read_host import host_entry
 from clusterddp.inventory.tree import GroupTree
 from clusterddp.inventory.trusted import open_inventory
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json", ""})
 _ANSIBLE_SUFFIXES = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
-_INI_SECTION = re.compile(r"^\[[\w.:-]+\]\s*$", re.MULTILINE)
+_INI_LINE = re.compile(r"^\[[\w.:-]+\]\s*$|^[^\s#;]+[ \t](?:.*[ \t])?ansible_\w+=", re.MULTILINE)
 _INI_WORD = re.compile(r"[\w.:@[\]-]+|\w+=\S+")
 _PACKAGE = Path(__file__).parent.parent
 # A wheel has the file inside the package; a source tree (or editable install) has it in its inventories folder.
@@ -85,13 +86,14 @@ def _document(source: InventorySource) -> Document:
     try:
         document = decode(source.data, str(path))
     except InventoryError:
-        if _is_ini(source):
-            raise _conversion_error(path, "an INI inventory") from None
+        _refuse_lines(source)
         raise
     if document.encrypted:
         raise encrypted_error(path, path)
-    if not isinstance(document.data, Marked) and (_is_ini(source) or _looks_like_ini(document.data)):
-        raise _conversion_error(path, "an INI inventory")
+    if not isinstance(document.data, Marked):
+        _refuse_lines(source)
+        if _looks_like_ini(document.data):
+            raise _conversion_error(path, "an INI inventory")
     if isinstance(document.data, str):
         remedy = "begin with 'all:', 'hosts:' and a host"
         raise InventoryError("is text, no inventory", where=f"{path}:1", remedy=remedy)
@@ -169,16 +171,27 @@ def _refuse_other_kinds(source: InventorySource) -> None:
     if source.data.startswith(b"#!"):
         raise _conversion_error(path, "an executable inventory")
     if path.suffix not in YAML_SUFFIXES:
-        if _is_ini(source) and path.suffix != ".md":
-            raise _conversion_error(path, "an INI inventory")
+        if path.suffix != ".md":
+            _refuse_lines(source, names=path.suffix == ".txt")
         if path.suffix in _ANSIBLE_SUFFIXES:
             raise _conversion_error(path, f"a {path.suffix} file")
         remedy = "give an inventory in YAML, or hosts as a,b,c"
         raise InventoryError(f"is a {path.suffix} file, no inventory", where=str(path), remedy=remedy)
 
 
-def _is_ini(source: InventorySource) -> bool:
-    return bool(_INI_SECTION.search(source.data.decode(errors="replace")))
+def _refuse_lines(source: InventorySource, *, names: bool = False) -> None:
+    """Raise for lines that are no YAML: an INI inventory, or what `init` reads; ``names``: also names alone."""
+    text = source.data.decode("utf-8-sig", errors="replace")
+    if is_ini(text):
+        raise _conversion_error(source.path, "an INI inventory") from None
+    if kind := host_file_kind(text, names=names):
+        remedy = f"`clusterddp init {shlex.quote(str(source.path))}` makes one of it"
+        raise InventoryError(f"is {kind}, no inventory", where=str(source.path), remedy=remedy) from None
+
+
+def is_ini(text: str) -> bool:
+    """Whether a text has a section's name, or a connection variable of Ansible's behind a host."""
+    return bool(_INI_LINE.search(text))
 
 
 def _looks_like_ini(data: object) -> bool:

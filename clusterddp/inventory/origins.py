@@ -17,6 +17,7 @@ from clusterddp.remote.shared.slurm.nodelist import expand_nodelist
 _MOST_SLOTS = r"(?:\s+max[-_]slots\s*=\s*[0-9]+)?"
 _HOST = r"(?:(?P<user>[^\s:=#@]+)@)?(?P<host>[^\s:=#@]+)"
 _SLOTS = re.compile(rf"{_HOST}{_MOST_SLOTS}(?:[\s:]+(?:slots\s*=\s*)?(?P<slots>[0-9]+))?{_MOST_SLOTS}")
+_SAYS_SLOTS = re.compile(r"^[^#\n]*slots\s*=", re.MULTILINE)
 _COUNTED = re.compile(r"[\w.-]+:([0-9]{1,5})")
 _NODE_NAME = re.compile(r"^NodeName=(?P<hosts>\S+)", re.MULTILINE | re.IGNORECASE)
 _MAX_HOSTS = 10_000  # hosts
@@ -55,6 +56,25 @@ def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]
     if not found:
         raise InventoryError("names no host", remedy="give host names: `clusterddp init gpu01,gpu02`")
     return found
+
+
+def host_file_kind(text: str, *, names: bool = False) -> str:
+    """What a text of hosts is that `init` reads and Ansible would misread; empty for another.
+
+    Ansible takes ``slots=8`` for a variable, and ``gpu01:8`` for a port. ``names``: also a file of names alone, which
+    may be an INI inventory as well.
+    """
+    if is_ssh_config(text):
+        return "an ssh_config"
+    if _NODE_NAME.search(text):
+        return "a slurm.conf"
+    try:
+        slots = [host["clusterddp_nproc"] for host in hosts_of(text).values() if "clusterddp_nproc" in host]
+    except InventoryError:
+        return ""
+    if slots and (_SAYS_SLOTS.search(text) or max(slots) < LOWEST_PORT):
+        return "a host file with numbers of processes"
+    return "a host file" if names and not slots else ""
 
 
 def _host_of_line(line: str, number: int) -> dict[str, dict[str, Any]]:

@@ -63,6 +63,13 @@ CASES = [
         prints="gpu01",
     ),
     Case(
+        told=remedy("inventory/load.py", "`clusterddp init {}` makes one of it"),
+        first="clusterddp up 'my hostfile'",
+        files={"my hostfile": "gpu01 slots=8\n"},
+        then="{told} && clusterddp hosts -i inventory.yaml --json",
+        prints='"clusterddp_nproc": 8',
+    ),
+    Case(
         told=remedy("cli/actions/pull_action.py", "write [RUN|PATH] [DEST], or --run RUN [DEST]"),
         first="clusterddp pull a b c",
         then="clusterddp run --name a train.py && clusterddp pull train.py here && clusterddp pull --run a there"

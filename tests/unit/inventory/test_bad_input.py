@@ -265,6 +265,45 @@ def test_other_kinds_of_inventory_get_the_line_that_converts_them(
     assert caught.value.remedy == f"`clusterddp up {path}` does so once; or {by_hand}"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("hostfile", "gpu01 slots=8\ngpu02 slots=4\n", "a host file with numbers of processes"),
+        ("hostfile", "gpu01 slots=64 max_slots=64  # c\r\n\r\n", "a host file with numbers of processes"),
+        ("hosts", "gpu01:8\ngpu02:8\n", "a host file with numbers of processes"),
+        ("hosts", "gpu01:8,gpu02:8\n", "a host file with numbers of processes"),
+        ("hosts.txt", "gpu01\nalice@gpu02\n", "a host file"),
+        ("config", "Host gpu01\n  HostName 10.0.0.1\nHost *\n  ProxyCommand nc: %h\n", "an ssh_config"),
+        ("slurm.conf", "ClusterName=x\nNodeName=gpu[00-01] CPUs=64\n", "a slurm.conf"),
+    ],
+)
+def test_what_init_reads_is_not_handed_to_ansible_which_would_misread_it(
+    tmp_path: Path, name: str, text: str, kind: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text, newline="")
+    with pytest.raises(InventoryError) as caught:
+        load(path)
+    assert not isinstance(caught.value, ForeignInventory)
+    assert str(caught.value) == f"{path}: is {kind}, no inventory; `clusterddp init {path}` makes one of it"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hosts", "gpu01:2222\ngpu02:2222  # no slots=\n"),
+        ("hosts", "[gpu]\ngpu01 slots=8\n"),
+        ("hosts", "host ansible_host=10.0.0.1\n"),
+        ("hosts.txt", "gpu01 ansible_host=10.0.0.1 slots=8\n"),
+    ],
+)
+def test_an_ini_inventory_is_no_host_file(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ForeignInventory, match="is an INI inventory"):
+        load(path)
+
+
 def test_text_that_is_not_utf8_and_an_encrypted_inventory_are_named(tmp_path: Path) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_bytes(b"all: {hosts: {h\xff: }}")
