@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -29,6 +30,8 @@ _NAME = re.compile(r"([\w-]+)[\"']?\s*:|\?\s+[\"']?([\w-]+)[\"']?\s*$")  # `name
 _GOES_ON = re.compile(r"[-:](?:\s|$)")  # a list's item or a value, which may stand in the column of their name
 _MAX_LINES = 40  # shown of a difference
 _WIDTH = 1 << 20  # a mapping in braces stays on the line of its name, where `difference` hides the secrets in it
+_SUFFIXES = {".yaml", ".yml", ".json", ".ini"}
+_DOMAINS = {".cfg", ".conf", ".toml", ".txt", ".md", ".py", ".sh"}
 LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
@@ -61,6 +64,15 @@ def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str
     whole = {"hosts": hosts, **({"vars": dict(variables)} if variables else {})}
     body = yaml.dump({"all": whole}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return _HEADER.format(_digest(body)) + body
+
+
+def means_file(text: str) -> bool:
+    """Whether a text that names no file here was meant to: it is a path, or has a file's suffix.
+
+    Some suffixes, such as .md and .py, are top-level domains too: with two dots or more the text is a host name.
+    """
+    suffix = Path(text).suffix
+    return "/" in text or suffix in _SUFFIXES or (suffix in _DOMAINS and text.count(".") == 1)
 
 
 def was_edited(text: str) -> bool:

@@ -56,6 +56,16 @@ def load(path: str | Path, remembered: Writers | None = None) -> Inventory:
         raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path") from None
 
 
+def is_inventory(path: Path) -> bool:
+    """Whether a file is an inventory in YAML, or one in Ansible's INI that says so by a section or a variable."""
+    try:
+        return bool(load(path).hosts)
+    except ForeignInventory:
+        return is_ini(path.read_text(encoding="utf-8-sig", errors="replace"))
+    except InventoryError:
+        return False
+
+
 def files_of(path: Path, decrypt: Callable[[bytes], bytes]) -> dict[str, bytes]:
     """The bytes of an inventory's file, and of each file of variables beside it, by their paths from its folder.
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from clusterddp.cli.option_checks import check_writable
 from clusterddp.cli.output import say, write_file
 from clusterddp.errors import InventoryError, UsageError
-from clusterddp.inventory.load import YAML_SUFFIXES
+from clusterddp.inventory.hostlist import means_file
+from clusterddp.inventory.load import YAML_SUFFIXES, is_inventory
 from clusterddp.inventory.origins import hosts_of, hosts_of_list, inventory_text
 from clusterddp.inventory.ssh_config import is_ssh_config, unconverted_keywords
 from clusterddp.project.user_folders import user_path
@@ -60,9 +61,12 @@ def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
         origin = str(_SSH_CONFIG)
     path = user_path(origin)
     if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where a host list is longer than a name may be
-        if "/" in origin:
+        if means_file(origin) or os.path.isdir(path):  # noqa: PTH112 - the same
             raise InventoryError("there is no such file", where=origin, remedy="give a file, or hosts as a,b,c")
         return hosts_of_list(origin), "a host list"
+    if is_inventory(path):
+        remedy = f"`clusterddp up {shlex.quote(origin)}` takes it as it is"
+        raise InventoryError("is an inventory already", where=origin, remedy=remedy)
     try:
         text = path.read_text(encoding="utf-8-sig")
         in_effect = path.resolve() in {_SSH_CONFIG.expanduser().resolve(), _SYSTEM_SSH_CONFIG.resolve()}

@@ -18,6 +18,7 @@ from clusterddp.cli.session import open_cluster
 from clusterddp.cli.up_tables import key_owner, print_cluster, print_host_keys
 from clusterddp.errors import ClusterddpError, HostKeyError, InventoryError, UsageError
 from clusterddp.inventory import ForeignInventory, ansible_cfg_notices, load
+from clusterddp.inventory.hostlist import means_file
 from clusterddp.launch.options import option_values
 from clusterddp.project.project import find, short_path
 from clusterddp.provision.ansible import config_notice, playbook_argv, run_at_terminal, source_of
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
     from clusterddp.api.cluster import Cluster
     from clusterddp.project.project import Project
-
-_SUFFIXES = {".cfg", ".toml", ".txt", ".md", ".py", ".sh"}
 
 
 def act(
@@ -148,9 +147,7 @@ def _inventory_file(text: str, variables: tuple[str, ...], project: Project) -> 
             raise UsageError(f"-e and --python go into the inventory of a host list; {text} is a file", remedy=remedy)
         yield _convert_foreign(path, project)
         return
-    # Some suffixes, such as .md and .py, are top-level domains too: with two dots or more the text is a host name.
-    is_file = path.suffix in {".yaml", ".yml", ".json", ".ini"} or (path.suffix in _SUFFIXES and text.count(".") == 1)
-    if is_file or "/" in text:
+    if means_file(text):
         raise InventoryError("there is no such inventory", where=text, remedy="give a file, or hosts as a,b,c")
     path = host_list.write(text, variables, project)
     try:

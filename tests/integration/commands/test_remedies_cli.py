@@ -70,6 +70,13 @@ CASES = [
         prints='"clusterddp_nproc": 8',
     ),
     Case(
+        told=remedy("cli/actions/init_action.py", "`clusterddp up {}` takes it as it is"),
+        first="clusterddp init i.yaml",
+        files={"i.yaml": LOCAL},
+        then="{told} --skip torch",
+        again="clusterddp hosts",
+    ),
+    Case(
         told=remedy("cli/actions/pull_action.py", "write [RUN|PATH] [DEST], or --run RUN [DEST]"),
         first="clusterddp pull a b c",
         then="clusterddp run --name a train.py && clusterddp pull train.py here && clusterddp pull --run a there"

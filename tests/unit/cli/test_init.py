@@ -284,6 +284,32 @@ def test_a_name_that_up_would_not_take_is_refused(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["hosts.txt", "hosts.ini", "cluster.yml", "slurm.conf", "nodir/hosts", "folder"])
+def test_a_file_that_is_not_there_is_no_host(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    Path("folder").mkdir()
+    assert said(capsys, "init", name) == (2, [f"{name}: there is no such file; give a file, or hosts as a,b,c"])
+    assert not Path("inventory.yaml").exists()
+    assert made("gpu01.cluster.sh,gpu02.py.org") == plain("gpu01.cluster.sh", "gpu02.py.org")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "all:\n  hosts:\n    gpu01:\n",
+        "[gpu]\ngpu01\n",
+        "gpu01 ansible_host=10.0.0.1\n",
+        '{"all": {"hosts": {"gpu01": {}}}}',
+    ],
+)
+def test_an_inventory_is_for_up(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    Path("my hosts").write_text(text)
+    remedy = "`clusterddp up 'my hosts'` takes it as it is"
+    assert said(capsys, "init", "my hosts") == (2, [f"my hosts: is an inventory already; {remedy}"])
+    assert not Path("inventory.yaml").exists()
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_host_of_the_name_host_is_no_ssh_config() -> None:
     Path("hf").write_text("host 8\nhost2 slots=4\n")
     assert made("hf") == [("host", None, None, 8), ("host2", None, None, 4)]
