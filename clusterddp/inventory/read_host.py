@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
-from clusterddp.inventory import ansible_names
+from clusterddp.inventory import ansible_names, validate
 from clusterddp.inventory.variables import variable_names
 from clusterddp.inventory.variables.declare import PREFIX
 from clusterddp.inventory.variables.reader import VARIABLE_NAME, VariableReader, check_usable, refuse_value
@@ -39,7 +39,10 @@ def host_entry(name: str, where: str, groups: Sequence[str], layers: Sequence[La
         **_values(reader, ["role"]),
     }
     try:
-        settings = {"address": name, **_values(reader, VARIABLES), **_read_env(layers)}
+        settings = {**_values(reader, VARIABLES), **_read_env(layers)}
+        if "address" not in settings:
+            local = settings.get("connection") == "local"
+            settings["address"] = name if local else validate.address(name, f"{where}:{name}" if where else name)
     except InventoryError as error:
         if basics.get("role") != "none":
             raise

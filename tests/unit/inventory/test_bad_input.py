@@ -186,6 +186,15 @@ def test_a_host_name_that_could_do_harm_is_refused(tmp_path: Path, name: str, wo
     assert words in str(error)
 
 
+def test_a_user_before_a_hosts_name_is_no_part_of_its_address(tmp_path: Path) -> None:
+    error = _load(tmp_path, "all:\n  hosts:\n    alice@gpu[01:02]:\n")
+    assert error.where == f"{tmp_path / 'inventory.yaml'}:3:alice@gpu01"
+    assert "address 'alice@gpu01' is not a host name or IP address; put the user into ansible_user" in str(error)
+    path = tmp_path / "mended.yaml"
+    path.write_text("all:\n  hosts:\n    a@b: {ansible_host: c}\n    a@l: {ansible_connection: local}\n")
+    assert [host.address for host in load(path).hosts] == ["c", "a@l"]
+
+
 @pytest.mark.parametrize(("name", "words"), RANGES)
 def test_a_bad_range_is_an_error_with_its_place_and_the_way_to_write_it(tmp_path: Path, name: str, words: str) -> None:
     error = _load(tmp_path, f"all:\n  hosts:\n    {name}:\n")
