@@ -16,7 +16,7 @@ import yaml
 
 from clusterddp.errors import InventoryError, UsageError
 from clusterddp.inventory import validate
-from clusterddp.inventory.ranges import expand, split_port
+from clusterddp.inventory.ranges import RANGE_REMEDY, expand, split_port
 from clusterddp.inventory.variables.variable_names import USED, check_name
 from clusterddp.inventory.yamlfile import compose
 from clusterddp.remote.shared.text.redaction import HIDDEN, hide_url_passwords
@@ -140,7 +140,8 @@ def _read_item(item: str) -> tuple[str, dict[str, Any]]:
     bare = rest[1:-1] if rest.startswith("[") and rest.endswith("]") and rest.count(":") > 1 else rest
     found = split_port(bare)
     if found is None:
-        raise InventoryError(f"{rest!r} is not a host name or address", where=where, remedy=_REMEDY)
+        remedy = RANGE_REMEDY if set("[]") & set(rest) else _REMEDY
+        raise InventoryError(f"{rest!r} is not a host name or address", where=where, remedy=remedy)
     name, port = found
     for host in expand(name, where)[0]:
         validate.host_name(host, where)

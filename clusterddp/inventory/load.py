@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.errors import InventoryError
 from clusterddp.inventory.group_vars import VariableMerger
+from clusterddp.inventory.hostlist import means_file
 from clusterddp.inventory.local_python import with_python
 from clusterddp.inventory.origins import host_file_kind
 from clusterddp.inventory.read_host import host_entry
@@ -53,7 +54,9 @@ def load(path: str | Path, remembered: Writers | None = None) -> Inventory:
         with open_inventory(path, remembered) as source:
             return _read_source(source)
     except FileNotFoundError:
-        raise InventoryError("there is no such inventory file", where=str(path), remedy="check the path") from None
+        remedy = f"`clusterddp up {shlex.quote(str(path))}` takes a list of hosts"
+        remedy = remedy if "," in path.name and not means_file(str(path)) else "check the path"
+        raise InventoryError("there is no such inventory file", where=str(path), remedy=remedy) from None
 
 
 def is_inventory(path: Path) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"\[(?:[0-9a-f]+:[0-9a-f]+|[a-z]:[a-z])(?::[0-9]+)?\]", re.IGNORECASE)
 _LABEL = re.compile(r"[\w-]*[^\W_]")
-_REMEDY = "write [first:last] or [first:last:step], as in gpu[01:16] or n[a:f]"
+RANGE_REMEDY = "write [first:last] or [first:last:step], as in gpu[01:16] or n[a:f]"
 MAX_HOSTS = 100_000  # a typing error such as [1:1000000000] must not exhaust memory
 
 
@@ -130,4 +130,4 @@ def _number(text: str) -> int | None:
 
 
 def _range_error(shown: str, problem: str, where: str) -> InventoryError:
-    return InventoryError(f"range {shown!r} {problem}", where=where, remedy=_REMEDY)
+    return InventoryError(f"range {shown!r} {problem}", where=where, remedy=RANGE_REMEDY)

@@ -52,7 +52,8 @@ def act(
 ) -> int:
     """Make the hosts ready, show and remember them; return the exit code."""
     if arguments and not playbooks:
-        raise UsageError(f"{arguments[0]}: one inventory is needed; what stands behind -- is for --playbook")
+        remedy = "what stands behind -- is for --playbook"
+        raise UsageError(f"{arguments[0]}: one inventory is needed, or hosts as a,b,c", remedy=remedy)
     project = find()
     left_out = option_values.checks(skip or ())
     inventory_variables = (*variables, *([f"clusterddp_python={python}"] if python else []))

@@ -77,6 +77,12 @@ CASES = [
         again="clusterddp hosts",
     ),
     Case(
+        told=remedy("inventory/load.py", "`clusterddp up {}` takes a list of hosts"),
+        first="clusterddp run -i a,b train.py",
+        then="{told} -e ansible_connection=local --skip torch",
+        again="clusterddp hosts",
+    ),
+    Case(
         told=remedy("cli/actions/pull_action.py", "write [RUN|PATH] [DEST], or --run RUN [DEST]"),
         first="clusterddp pull a b c",
         then="clusterddp run --name a train.py && clusterddp pull train.py here && clusterddp pull --run a there"
