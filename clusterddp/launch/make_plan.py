@@ -101,7 +101,7 @@ class LaunchPlan:
             values["PET_NODE_RANK"] = str(rank)
         if rank == 0:
             values["PET_RDZV_CONF"] = values["PET_RDZV_CONF"].replace("is_host=false", "is_host=true")
-        shown = {name: SECRET if is_secret(name, value) else shlex.quote(value) for name, value in values.items()}
+        shown = {name: SECRET if is_secret(name, value) else _shell_word(value) for name, value in values.items()}
         exports = [f"export {name}={value}" for name, value in sorted(shown.items())]
         exports += [f"export {name}={SECRET}" for name in plan.secrets]
         index = plan.argv.index("--rdzv-endpoint") + 1
@@ -109,9 +109,14 @@ class LaunchPlan:
         argv = (*plan.argv[:index], endpoint, *plan.argv[index + 1 :])
         # Only clusterddp provides the plugin.
         argv = tuple("c10d" if argument == PLUGIN else argument for argument in argv)
-        command = " ".join(shlex.quote(argument) for argument in (node.python, *argv))
+        command = " ".join(map(_shell_word, (node.python, *argv)))
         lines = [f"# node {rank}: {node.host}", f"cd {shlex.quote(node.cwd)}", *node.settings.setup, *exports, command]
         return "\n".join(lines) + "\n"
+
+
+def _shell_word(text: str) -> str:
+    """Return a text as one word of a command; zsh takes one that begins with ``=`` for the path of a program."""
+    return f"'{text}'" if shlex.quote(text) == text and text.startswith("=") else shlex.quote(text)
 
 
 def run_settings(options: RunOptions, backend: str) -> RunSettings:

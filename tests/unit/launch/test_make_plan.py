@@ -128,6 +128,14 @@ def test_a_dry_run_shows_no_value_of_a_variable_that_looks_like_a_secret() -> No
         assert line in text.splitlines()
 
 
+def test_a_dry_run_can_be_pasted_into_zsh_which_expands_what_begins_with_an_equals_sign() -> None:
+    text = plan_of(node(0), env={"NCCL_SOCKET_IFNAME": "=eth0", "B": "='x", "C": "a=b"}, args=("=x",)).render()
+    lines = text.strip().splitlines()
+    exports = [line for line in lines if line.startswith(("export NCCL_", "export B=", "export C="))]
+    assert exports == ["export B='='\"'\"'x'", "export C=a=b", "export NCCL_SOCKET_IFNAME='=eth0'"]
+    assert lines[-1].endswith(" '=x'")
+
+
 def test_ranks_follow_the_inventory_and_under_c10d_the_addresses_as_text() -> None:
     nodes = [node(0, address="10.0.0.9", nproc=2), node(1, address="10.0.0.10"), node(2, address="10.0.0.1", nproc=4)]
     assert predicted_ranks(nodes, "clusterddp") == {"gpu00": (0, 1), "gpu01": (2, 2), "gpu02": (3, 6)}
