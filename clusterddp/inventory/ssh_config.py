@@ -111,7 +111,7 @@ def _matches(name: str, pattern: str) -> bool:
 def _variables(name: str, blocks: list[tuple[list[str], Settings]]) -> dict[str, Any]:
     """A host's settings as variables of an inventory."""
     where, settings = f"Host {name}", _effective(name, blocks)
-    address = expand_tokens(settings.get("hostname", name), {"h": name, "n": name})
+    address = expand_tokens(settings.get("hostname", name), {"%": "%", "h": name, "n": name})
     user, port = settings.get("user"), settings.get("port")
     tokens = {"d": "~", "h": address, "n": name} | ({} if user is None else {"r": user})
     variables = {
@@ -174,7 +174,7 @@ def _jump(hop: str, where: str, blocks: list[tuple[list[str], Settings]]) -> str
         raise InventoryError(f"ProxyJump {hop} cannot be kept", where=where, remedy="write it as user@host:port")
     given_user, host, given_port = match.groups()
     settings = _settings_of_hop(hop, blocks)
-    address = validate.address(expand_tokens(settings.get("hostname", host.strip("[]")), {"h": host}), where)
+    address = validate.address(expand_tokens(settings.get("hostname", host.strip("[]")), {"%": "%", "h": host}), where)
     user, port = given_user or settings.get("user"), given_port or settings.get("port")
     shown = f"[{address}]" if ":" in address and port else address
     who = f"{validate.user_name(user, where)}@" if user else ""

@@ -284,6 +284,16 @@ def test_a_name_that_up_would_not_take_is_refused(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("folder")
+def test_an_ssh_config_that_hosts_printed_leads_to_the_same_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("old.yaml").write_text("all: {hosts: {a: {ansible_host: 'fe80::1%eth0'}, b: {ansible_host: c.org}}}\n")
+    with pytest.raises(SystemExit):
+        main(["hosts", "-i", "old.yaml", "--ssh-config"])
+    Path("ssh_config").write_text(capsys.readouterr().out)
+    assert made("ssh_config") == plain("a", "b")
+    assert [host.address for host in load("inventory.yaml").hosts] == ["fe80::1%eth0", "c.org"]
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", ["hosts.txt", "hosts.ini", "cluster.yml", "slurm.conf", "nodir/hosts", "folder"])
 def test_a_file_that_is_not_there_is_no_host(capsys: pytest.CaptureFixture[str], name: str) -> None:
     Path("folder").mkdir()
