@@ -197,6 +197,35 @@ def test_a_run_that_is_interrupted_while_it_is_submitted_leaves_no_job(
     nothing_is_left(slurm)
 
 
+LATE_SBATCH = """#!/bin/sh
+# Submits the job once it may.
+touch "{home}/asked"
+while [ ! -e "{home}/may" ]; do sleep 0.1; done
+exec /usr/bin/sbatch "$@"
+"""
+
+
+@thorough
+def test_who_looks_while_a_run_is_submitted_sees_it_waiting_and_takes_nothing_from_it(user: User, slurm: Slurm) -> None:
+    """Slurm knew nothing of its job yet: who looked deleted its secrets, and kept that it was lost, in its project."""
+    login, asked = slurm.controller, ["test", "-e", f"{HOME}/asked"]
+    login.write("late/sbatch", LATE_SBATCH.format(home=HOME))
+    login.run(["chmod", "755", f"{HOME}/late/sbatch"])
+    login.run(["rm", "-f", f"{HOME}/asked", f"{HOME}/may"])
+    run = ("run", "--nnodes", "1", "--name", "late", "--secret", "TOKEN", "--env", "API_KEY=s3cretkey")
+    path, env = f"export PATH={HOME}/late:$PATH\n", {"TOKEN": "s3cretvalue"}
+    with bashrc(login, path), cancelled_in_the_end(slurm), user.start(*run, "speak.py", "token", env=env) as live:
+        wait_until("sbatch is asked", lambda: login.run(asked, check=False).returncode == 0)
+        for _ in range(2):
+            assert user.status("late")["state"] == "queued"
+        assert "queued" in user.run("runs").out
+        login.run(["touch", f"{HOME}/may"])
+        done = live.end()
+    assert done.code == 0, done.err
+    assert "[0 gpu01:0] eulavterc3s yekterc3s None" in done.lines
+    nothing_is_left(slurm)
+
+
 @thorough
 @pytest.mark.parametrize(
     ("variables", "words", "said"),

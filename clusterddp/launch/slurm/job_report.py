@@ -61,8 +61,9 @@ def job_report(
     ``code``: its exit status in Slurm's words, where nothing else tells of its end.
     """
     last_attempt = max((node.attempt for node in nodes), default=0)
-    forgotten = "CANCELLED" if run.stopped and not run.starts else ""  # Slurm has forgotten it, and nothing begins
-    means = meaning(job.state if job else forgotten)
+    # Without a job: Slurm has forgotten it, and nothing begins, or Slurm has not taken it yet.
+    without = "CANCELLED" if run.stopped and not run.starts else "PENDING" if run.submitting else ""
+    means = meaning(job.state if job else without)
     waits = means.state == RunState.QUEUED
     attempt = max(1, run.attempt, last_attempt + 1 if waits else last_attempt)
     end = run.end if run.end and run.end.attempt >= attempt else None
@@ -73,7 +74,7 @@ def job_report(
         state=end.state if end else means.state,
         ended=over,
         attempt=attempt,
-        reason=describe_reason(job) if job else "",
+        reason=describe_reason(job) if job else "it is being submitted" if waits else "",
         start=job.start if job and waits else "",
         ends_with_run=not run.inside,
     )

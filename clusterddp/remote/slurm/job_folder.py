@@ -14,11 +14,12 @@ from ..shared.slurm.job_record import OUR_CODE, PROJECT_CODE, START, SlurmJob, r
 from ..shared.verdict.judge import VerdictRecord, read_verdict
 from ..spool.layout import Spool, all_spools, record_at
 from ..system.bootstrap import Refused, write_json, write_private
-from ..system.small_files import names_in
+from ..system.small_files import is_locked, names_in
 from .shared_exchange import NodeFailure
 
 T = TypeVar("T")
 NAME = "slurm"  # of the folder in the state folder that holds all runs' folders
+SUBMITTING = "submitting"  # a file that is locked while the run is submitted; the runs of an array share it
 
 
 @record
@@ -95,6 +96,10 @@ class JobFolder:
     def write_submitted(self, job: str) -> None:
         """Record Slurm's job id."""
         write_json(self.file("submitted.json"), to_fields(SubmittedJob(job)))
+
+    def is_being_submitted(self) -> bool:
+        """Whether Slurm may still say the number of the run's job: a busy controller takes seconds for that."""
+        return self.submitted() is None and is_locked(self.file(SUBMITTING))
 
     def write_attempt(self, start: str, attempt: int) -> None:
         """Record the attempt's number of a start, whose folder must exist."""

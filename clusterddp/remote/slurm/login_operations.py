@@ -1,5 +1,7 @@
 """The helper's operations on a login host: ask Slurm, submit, report on submitted runs, order a stop."""
 
+import contextlib
+import fcntl
 import getpass
 import itertools
 import json
@@ -7,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any, Container, Dict, Iterator, List, Set, Tuple
+from typing import Any, Container, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from ..helper.request import Request
 from ..shared.processes.exit_codes import EXIT_NOT_THE_SCRIPT
@@ -29,7 +31,7 @@ from ..shared.verdict.failures import ended_by_manager
 from ..system.bootstrap import Refused, private, private_folder, write_private
 from ..system.bounded_child import Child
 from .code_delivery import keep_code
-from .job_folder import JobFolder, existing_folder, run_folders
+from .job_folder import SUBMITTING, JobFolder, existing_folder, run_folders
 
 PROGRAMS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "sacctmgr")
 NOT_SUBMITTED = "sbatch did not end in time, so nobody knows its job"
@@ -87,9 +89,29 @@ def submit(request: Request) -> Dict[str, Any]:
     to_submit, code = _receive_run(request)
     keep_code(JobFolder.of(request.state, to_submit.run), code)
     runs = to_submit.runs or {"": to_submit.run}
-    folders = {
-        index: _prepare_folder(JobFolder.of(request.state, run), index, to_submit) for index, run in runs.items()
-    }
+    folders = {index: JobFolder.of(request.state, run) for index, run in runs.items()}
+    with _submission(list(folders.values())):
+        return _submit(to_submit, folders)
+
+
+@contextlib.contextmanager
+def _submission(folders: Sequence[JobFolder]) -> Iterator[None]:
+    """Make the runs' folders, and hold their one lock while the block runs: without a job's number none is lost."""
+    for folder in folders:
+        private_folder(os.path.dirname(folder.path))
+        private_folder(folder.path)
+    first, *others = folders
+    with open(first.file(SUBMITTING), "ab", opener=private) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for folder in others:
+            os.symlink(os.path.join("..", first.run, SUBMITTING), folder.file(SUBMITTING))
+        yield
+
+
+def _submit(to_submit: RunToSubmit, folders: Mapping[str, JobFolder]) -> Dict[str, Any]:
+    """Write what the job of these runs, by index, needs into their folders, and submit it."""
+    for index, folder in folders.items():
+        _write_files(folder, index, to_submit)
     script = next(iter(folders.values())).file("script")
     if to_submit.inside:
         return to_fields(_start_inside_job(folders[""], script, to_submit.inside))
@@ -120,16 +142,13 @@ def _receive_run(request: Request) -> Tuple[RunToSubmit, Iterator[bytes]]:
     return parse_record(data[:size], read_run_to_submit), itertools.chain([data[size:]], iter(request.read, b""))
 
 
-def _prepare_folder(folder: JobFolder, index: str, to_submit: RunToSubmit) -> JobFolder:
-    """Create a run's folder with the files that its job needs."""
-    private_folder(os.path.dirname(folder.path))
-    private_folder(folder.path)
+def _write_files(folder: JobFolder, index: str, to_submit: RunToSubmit) -> None:
+    """Write the files that a run's job needs into the run's folder."""
     write_private(folder.file("script"), to_submit.script.encode(), 0o700)
     job = in_array(json.dumps(to_submit.job), to_submit.run, index, folder.run)
     write_private(folder.file("job.json"), job.encode())
     if to_submit.secrets:
         folder.write_secrets(to_submit.secrets)
-    return folder
 
 
 def _start_inside_job(folder: JobFolder, script: str, job: str) -> CommandAnswer:
@@ -190,6 +209,7 @@ def _describe_run(folder: JobFolder) -> SubmittedRun:
         unshared=job.sent_code is not None,
         awaits_collection=folder.awaits_collection(),
         awaiting=folder.awaiting(),
+        submitting=folder.is_being_submitted(),
     )
 
 

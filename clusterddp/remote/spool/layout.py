@@ -32,7 +32,7 @@ from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..system import disk_space, procfs
 from ..system.bootstrap import RUNS, Refused, write_json, write_private
-from ..system.small_files import names_in
+from ..system.small_files import is_locked, names_in
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
 from .room import free_unneeded
@@ -226,19 +226,7 @@ class Spool:
 
     def alive(self) -> bool:
         """Whether a supervisor holds the lock; it holds it as long as it runs."""
-        try:
-            handle = os.open(self.path("lock"), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                return False
-            raise
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return is_locked(self.path("lock"))
 
     def at_work(self) -> bool:
         """Whether a supervisor holds the lock and the node takes part in an attempt or still may."""

@@ -1,6 +1,7 @@
-"""Read small files of the kernel or of settings, and folders, that may be missing or unreadable."""
+"""Read small files of the kernel or of settings, folders, and locks, that may be missing or unreadable."""
 
 import errno
+import fcntl
 import os
 import stat
 from typing import AnyStr, List, Union
@@ -57,3 +58,20 @@ def open_regular(path: Union[str, bytes], flags: int) -> int:
         os.close(handle)
         raise OSError(errno.EINVAL, "is no file", path)
     return handle
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process, here or on a machine that shares the folder, holds the lock of the file; False without one."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -71,3 +71,15 @@ def test_no_verdict_comes_from_slurms_silence() -> None:
     assert not counts  # the script may requeue it
     over, _ = job_report(submitted(end=ENDED), [node()], job, "login1", "")
     assert (over.verdict, over.job.ended) == (ENDED, True)
+
+
+def test_a_run_that_is_being_submitted_waits_and_is_not_lost() -> None:
+    """Its job's number is not known yet, so Slurm cannot be asked: who looked meanwhile took it for lost, for good."""
+    run = submitted(job=None, starts=0, attempt=0, submitting=True)
+    report, _ = job_report(run, [], None, "login1", "")
+    assert (report.verdict, report.job.ended, report.job.state) == (None, False, "queued")
+    assert report.job.waiting_for == "job ? is queued (it is being submitted)"
+    cut_short, _ = job_report(run._replace(submitting=False), [], None, "login1", "")
+    assert (cut_short.job.ended, cut_short.job.state) == (True, "unknown")
+    stopped, _ = job_report(run._replace(stopped="by another command"), [], None, "login1", "")
+    assert (stopped.job.ended, stopped.job.state) == (True, "stopped")

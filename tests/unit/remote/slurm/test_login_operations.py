@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusterddp.remote.slurm.login_operations import run_command, variables_of
+from clusterddp.remote.slurm.job_folder import JobFolder
+from clusterddp.remote.slurm.login_operations import _submission, run_command, variables_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,3 +56,12 @@ def test_a_variable_of_the_login_does_not_change_what_slurm_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     assert name not in environment_of("squeue", tmp_path, monkeypatch, **{name: "x"})
+
+
+def test_runs_without_a_jobs_number_are_being_submitted_until_the_submission_is_over(tmp_path: Path) -> None:
+    folders = [JobFolder.of(str(tmp_path), run) for run in ("sweep0", "sweep1")]
+    with _submission(folders):
+        assert [folder.is_being_submitted() for folder in folders] == [True, True]
+        folders[0].write_submitted("7_0")
+        assert [folder.is_being_submitted() for folder in folders] == [False, True]
+    assert not folders[1].is_being_submitted()  # it was cut short
