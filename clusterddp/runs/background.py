@@ -51,13 +51,22 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
     It is enough that one host receives it: the supervisors pass it on, and stop the run after 60 s without one.
     """
 
-    def renew(host: str, _: threading.Event) -> bool:
+    def is_renewed(host: str) -> bool:
         request = RenewRequest(run=run.id, host=host)
+        return ask(run.reader(host), "renew", request, Renewed, timeout=RENEWAL_TIMEOUT).renewed
+
+    def renew(host: str, _: threading.Event) -> bool:
         try:
-            answer = ask(run.reader(host), "renew", request, Renewed, timeout=RENEWAL_TIMEOUT)
-            return answer.renewed or run.view(brief=True, quiet=True).live
+            if is_renewed(host):
+                return True
+            view = run.view(brief=True, quiet=True)
         except ClusterddpError:  # unreachable; the next renewal tries again
             return True
+        for name in set(view.current).difference(hosts):  # it goes on elsewhere: Slurm has chosen others for a relaunch
+            with contextlib.suppress(ClusterddpError):
+                if is_renewed(name):
+                    break
+        return view.live
 
     hosts = (*run.spools, *run.record.spares) if run.record.on_disconnect == "stop" else ()
     return repeat_on_hosts(hosts, renew, interval=RENEWAL_INTERVAL)

@@ -65,9 +65,24 @@ def test_a_host_and_a_spare_hear_of_the_operator_until_the_run_has_ended(
 ) -> None:
     record = RunRecord(hosts=hosts, spares=spares, on_disconnect="stop")
     run: Any = Run(record, {"gpu00": [True, UnreachableError("gpu00", "no answer"), False, False]})
-    run.views = [SimpleNamespace(live=True), SimpleNamespace(live=False)]  # it goes on elsewhere, then it does not
+    # it goes on elsewhere, then it does not
+    run.views = [SimpleNamespace(live=True, current={"gpu00": "/spool"}), SimpleNamespace(live=False, current={})]
     with lease_renewal(run):
         assert [run.renewed.get(timeout=LIMIT) for _ in range(4)] == ["gpu00"] * 4
+
+
+def test_the_hosts_that_a_relaunch_was_given_in_place_of_others_hear_of_the_operator() -> None:
+    """Slurm starts a requeued job on other nodes: they heard of nobody, and ended the run a minute later."""
+    silent = UnreachableError("gpu08", "no answer")
+    told: Any = {"gpu00": [False, False], "gpu08": [silent], "gpu09": [True]}
+    run: Any = Run(RunRecord(hosts=("gpu00",), on_disconnect="stop"), told)
+    moved: Any = SimpleNamespace(live=True, current={"gpu08": "/spool", "gpu09": "/spool"})
+    run.views = [moved, SimpleNamespace(live=False, current={})]
+    with lease_renewal(run):
+        heard = {run.renewed.get(timeout=LIMIT)}
+        while "gpu09" not in heard:
+            heard.add(run.renewed.get(timeout=LIMIT))
+    assert heard <= {"gpu00", "gpu08", "gpu09"}
 
 
 def test_a_run_that_outlives_its_terminal_renews_nothing() -> None:
