@@ -138,7 +138,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
         role="task" if job.sent_code else "node",
         take=_json_filter(plan.run, request),
         code=f'"$folder"/{OUR_CODE}' if job.sent_code else shlex.quote(code),
-        python=shlex.quote(python),
+        python=_program(python),
         job=_format_json(without_defaults(job)),
         end=END_OF_JSON,
         step=_step_options(plan, request),
@@ -146,6 +146,11 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
         gpus="${gpus:+--gpus=$gpus} " if whole else "",
     )
     return "\n".join(head) + "\n" + body + (f"\n{PACKED_MARK}\n{packed}" if job.sent_code else "")
+
+
+def _program(path: str) -> str:
+    """Return a program's path for a shell, which looks for the home of ``~/`` on the node."""
+    return f"~/{shlex.quote(path[2:])}" if path[:2] == "~/" and path[2:] else shlex.quote(path)
 
 
 def _folder(run: str, folder: str, request: JobRequest) -> str:

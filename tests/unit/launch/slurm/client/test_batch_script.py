@@ -119,6 +119,14 @@ def test_a_job_of_an_array_counts_its_own_gpus_and_not_those_of_the_whole_array(
         assert subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout == gpus
 
 
+def test_a_python_below_the_home_is_found_on_the_node() -> None:
+    """``ansible_python_interpreter: ~/…`` served the login host, and no job."""
+    said = script(job(), ASKED, code="/c.pyz", python="~/my env/bin/python3")
+    line = next(line for line in said.splitlines() if line.startswith("python="))
+    shell = ["bash", "-c", f'HOME=/home/u\n{line}\necho "$python"']
+    assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == "/home/u/my env/bin/python3\n"
+
+
 def test_nodes_may_be_a_range_and_named() -> None:
     said = text(JobRequest(nodes=(2, 4), nodelist=nodelist(["gpu01", "gpu02"]), options={}))
     assert "#SBATCH --nodes=2-4\n#SBATCH --nodelist=gpu01,gpu02\n" in said
