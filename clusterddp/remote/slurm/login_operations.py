@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from typing import Any, Container, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
@@ -77,7 +78,8 @@ def run_command(argv: List[str], without: Container[str] = ()) -> CommandAnswer:
 
 def variables_of(script: str) -> Set[str]:
     """The variables by which a login's environment would override the ``#SBATCH`` lines of a script."""
-    options = re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
+    lines = re.findall(r"^#SBATCH (--.*)", script, re.MULTILINE)
+    options = [word[2:].partition("=")[0] for line in lines for word in shlex.split(line) if word.startswith("--")]
     return {"SBATCH_" + _VARIABLES.get(name, name.upper().replace("-", "_")) for name in options}
 
 

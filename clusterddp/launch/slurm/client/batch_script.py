@@ -272,8 +272,9 @@ _GPU_OPTIONS = ("--gpus", "--gres", "--tres")  # prefixes of options that set a 
 
 def _has_whole_nodes(request: JobRequest) -> bool:
     """Whether the job has whole nodes, and no option sets their number of GPUs."""
-    options = [*(f"--{name}" for name in request.options), *request.lines]
-    return "--exclusive" in request.lines and not any(option.startswith(_GPU_OPTIONS) for option in options)
+    words = [word for line in request.lines for word in _words(line)]  # a line may have several options
+    options = [*(f"--{name}" for name in request.options), *words]
+    return "--exclusive" in words and not any(option.startswith(_GPU_OPTIONS) for option in options)
 
 
 def _options(job: SlurmJob, request: JobRequest) -> list[str]:

@@ -34,6 +34,7 @@ def environment_of(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_what_a_script_sets_is_no_variables_to_change() -> None:
     script = "#!/bin/sh\n#SBATCH --time=240\n#SBATCH --gpus-per-node=2\n#SBATCH --mem 4G\necho '#SBATCH --qos=x'\n"
     assert variables_of(script) == {"SBATCH_TIMELIMIT", "SBATCH_GPUS_PER_NODE", "SBATCH_MEM_PER_NODE"}
+    assert variables_of("#SBATCH --reservation=night --qos low\n") == {"SBATCH_RESERVATION", "SBATCH_QOS"}
 
 
 @pytest.mark.parametrize(

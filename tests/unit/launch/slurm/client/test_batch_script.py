@@ -101,9 +101,12 @@ def test_a_job_of_a_range_of_nodes_has_as_many_as_there_are() -> None:
 
 def test_a_job_with_whole_nodes_gives_its_step_all_their_gpus_unless_it_says_how_many() -> None:
     assert "${gpus:+--gpus=$gpus} " in text()
+    one_line = ("--reservation=night --exclusive",)
+    assert "${gpus:+--gpus=$gpus} " in text(JobRequest(nodes=(2, 2), options={}, lines=one_line))
     for more in (
         JobRequest(nodes=(2, 2), options={"gpus-per-node": "4"}, lines=("--exclusive",)),
         JobRequest(nodes=(2, 2), options={}, lines=("--exclusive", "--gres=gpu:2")),
+        JobRequest(nodes=(2, 2), options={}, lines=("--exclusive", "--reservation=night --gres gpu:2")),
         JobRequest(nodes=(2, 2), options={}),
     ):
         assert "$gpus" not in text(more)
