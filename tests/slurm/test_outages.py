@@ -246,6 +246,19 @@ def test_a_run_in_an_allocation_takes_its_nodes_and_leaves_it_as_it_was(
     assert many.notes[-1].startswith(f"--nnodes 3: Slurm's job {allocated}, which this shell is in, has 2")
 
 
+def test_the_script_of_a_dry_run_in_an_allocation_works_by_hand_again_and_again(
+    slurm: Slurm, tmp_path: Path, allocated: str
+) -> None:
+    user = user_of(slurm, tmp_path, {"steps.py": SCRIPT})
+    user.env["SLURM_JOB_ID"] = allocated
+    run = ("run", "--nproc-per-node", "1", "steps.py")
+    assert user.run(*run).code == 0  # the code is in its place
+    slurm.controller.write("by-hand.sh", user.run(*run[:-1], "--dry-run", "steps.py").out)
+    for _ in range(2):
+        by_hand = ("env", f"SLURM_JOB_ID={allocated}", "bash", f"{HOME}/by-hand.sh")
+        assert ": succeeded" in slurm.controller.run(by_hand).stdout
+
+
 def test_a_run_on_a_node_of_an_interactive_step_needs_neither_inventory_nor_option(slurm: Slurm) -> None:
     host = slurm.controller
     host.write("own project/speak.py", "import os\nprint('rank', os.environ['RANK'])\n")

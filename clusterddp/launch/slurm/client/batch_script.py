@@ -134,6 +134,7 @@ def script(job: SlurmJob, request: JobRequest, *, python: str, code: str = "", p
         unpack=_UNPACK.format(step=_step_options(plan, request)) if job.sent_code else "",
         by='"$python" -I -S "$code" slurm step "$folder" \\\n    ' if job.sent_code else "",
         judge=_CHECK_STATE,
+        count=_COUNT_STARTS if request.inside else "",
         unwritten=NOT_WRITTEN,
         role="task" if job.sent_code else "node",
         take=_json_filter(plan.run, request),
@@ -183,7 +184,7 @@ python={python}  # what runs it there, 3.8 or newer
 {shared}{judge}
 # What the nodes start. They find each other in the folder, and choose addresses and ports for torchrun themselves.
 # A requeue is the run's next attempt, and a start of its own.
-mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}" || exit {unwritten}
+{count}mkdir -p "$folder/start.$SLURM_JOB_ID.${{SLURM_RESTART_COUNT:-0}}" || exit {unwritten}
 rm -f "$folder/end.json"
 {take} >"$folder/job.json.new" <<'{end}'
 {job}
@@ -216,6 +217,13 @@ exec "$python" -I -S "$code" slurm end "$folder" "$status"
 """
 
 
+_COUNT_STARTS = """\
+# So is this one by hand after others in the same job, whose files lie in the folder.
+export SLURM_RESTART_COUNT=0
+while [ -e "$folder/start.$SLURM_JOB_ID.$SLURM_RESTART_COUNT" ]; do
+    SLURM_RESTART_COUNT=$((SLURM_RESTART_COUNT + 1))
+done
+"""
 _SHARED = f"""\
 # Whoever submits by clusterddp has made the folder: it is missing where this node does not share it.
 [ "$1" != {SUBMITTED} ] || [ -e "$folder/job.json" ] || exit {NOT_SHARED}

@@ -217,6 +217,16 @@ def test_an_arrays_script_gives_each_run_its_own_id_and_folder() -> None:
     assert (record.run, record.name) == ("bbbbbbbbbb", "night run.1")
 
 
+def test_each_start_by_hand_in_one_job_is_a_start_of_its_own(tmp_path: Path) -> None:
+    """The second one's nodes met the addresses and ports that the first one's had left, and waited for ever."""
+    said = text(JobRequest(nodes=(2, 2), options={}, inside="77"))
+    begins = said.partition("a start of its own.\n")[2].partition("# `--export=NONE`")[0]
+    shell = ["bash", "-c", f"folder={tmp_path} SLURM_JOB_ID=77\n{begins}\nprintenv SLURM_RESTART_COUNT"]
+    counted = [subprocess.run(shell, capture_output=True, text=True, check=True).stdout for _ in range(3)]
+    assert counted == ["0\n", "1\n", "2\n"]
+    assert sorted(path.name for path in tmp_path.glob("start.*")) == ["start.77.0", "start.77.1", "start.77.2"]
+
+
 def test_a_script_for_a_job_that_is_there_asks_slurm_for_nothing() -> None:
     said = text(JobRequest(nodes=(2, 2), options={"partition": "a100"}, inside="77"))
     assert "#SBATCH" not in said
