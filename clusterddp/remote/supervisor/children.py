@@ -67,6 +67,7 @@ class Children:
         self._sent_at = 0.0
         self.store: Optional[int] = None
         self.store_restarted = False  # whether the store was started a second time, the plain way
+        self.store_terminated = False  # whether the store ended by SIGTERM
         self.fork_server: Optional[ForkServer] = None
         self.forks: Dict[str, Fork] = {}  # by role: requested from the fork server, and without an order yet
         self.umask, self.file_limits = umask, file_limits
@@ -268,6 +269,7 @@ class Children:
                 self.event("agent_exited", exit_code=self.agent_exit)
             elif pid == self.store:
                 self.event("store_exited", exit_code=exit_code(status))
+                self.store_terminated = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
                 # Its quick start may not suit this torch. Once it has served, a new store would lack its data.
                 restart = not self.store_restarted and "serving" not in self.store_output()
                 self.store = None

@@ -175,6 +175,9 @@ class StopConditions:
 
     def _store_gone(self) -> Optional[EndOrder]:
         """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
+        if self.children.store_died and self.children.store_terminated and self.plan.manager:
+            self.terminated = True  # the manager's SIGTERM goes to all processes, and reached the store before this one
+            return self._signal()
         if self.children.store_died:
             return attempt_end_order(self.plan, "the rendezvous store died: %s" % self.children.store_output(), 0.0)
         member = self.plan.store_member

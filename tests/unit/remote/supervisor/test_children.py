@@ -48,6 +48,19 @@ def test_a_worker_whose_shim_was_killed_ended_before_the_agent_that_noticed(
     assert failure.text == "its parent process (clusterddp's) was killed by SIGKILL"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_store_that_ends_by_sigterm_is_told_from_one_that_dies(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own: Any = Children.__new__(Children)
+    own.agent, own.store, own.store_restarted, own.store_terminated = AGENT, WORKER, False, False
+    own.fork_server, own.forks, own.owns_store = None, {}, True
+    own.event, own.agent_bytes, own.store_output = lambda *_, **__: None, lambda: 0, lambda: "serving on port 29400"
+    monkeypatch.setattr(children, "reap", lambda: [(WORKER, int(number))])
+    own.reap()
+    assert (own.store_died, own.store_terminated) == (True, number == signal.SIGTERM)
+
+
 def test_a_worker_whose_pid_an_earlier_one_had_ends_on_record_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

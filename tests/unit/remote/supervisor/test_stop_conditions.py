@@ -38,7 +38,9 @@ def conditions(
     )
     unused: Any = None
     made = StopConditions(unused, membership, unused, plan)
-    children: Any = SimpleNamespace(store_died=died, store_output=lambda: "killed", spool=Spool(folder))
+    children: Any = SimpleNamespace(
+        store_died=died, store_terminated=False, store_output=lambda: "killed", spool=Spool(folder)
+    )
     made.switch_plan(plan, children)
     return made
 
@@ -69,6 +71,18 @@ def test_a_store_that_dies_on_this_node_ends_the_attempt_at_once() -> None:
     order = conditions(None, died=True).ending_attempt["store"]()
     assert order
     assert (order.reason, order.grace) == ("the rendezvous store died: killed", 0.0)
+
+
+@pytest.mark.parametrize(("manager", "reason"), [("Slurm", "by Slurm (SIGTERM)"), ("", "the rendezvous store died: ")])
+def test_a_store_that_a_managers_sigterm_has_reached_first_is_no_cause(manager: str, reason: str) -> None:
+    """A job that Slurm requeued, whose store's end was noticed first, ended for good: its store had died."""
+    made = conditions(None, died=True)
+    made.switch_plan(made.plan._replace(manager=manager), made.children)
+    made.children.store_terminated = True
+    order = made.ending_attempt["store"]()
+    assert order
+    assert order.reason.startswith(reason)
+    assert made.terminated is bool(manager)
 
 
 def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begins_anew_when_it_is_lost() -> None:
