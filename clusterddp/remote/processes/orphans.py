@@ -8,7 +8,7 @@ from ..shared.logs.log_frames import is_run
 from ..shared.processes.process_records import OrphanedRun, OrphansRequest
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import to_fields
-from ..spool.layout import Spool, all_spools, node_state
+from ..spool.layout import Spool, all_spools, is_starting
 from ..system import procfs
 from ..system.procfs import ProcStat
 from . import terminate
@@ -33,7 +33,7 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
     replies = []
     for run, host in sorted(marked | {node for node, node_spools in spools.items() if _may_have_left(node_spools)}):
         node_spools = spools.get((run, host), [])
-        if any(spool.alive() or _is_starting(spool) for spool in node_spools):
+        if any(spool.alive() or is_starting(spool) for spool in node_spools):
             continue
         left = NodeProcesses(node_spools or [Spool.of(state, run, 1, "0-" + host)], None).find(table)
         if not node_spools:  # the run's files are in another state folder, or removed
@@ -58,8 +58,3 @@ def _is_supervised(process: ProcStat) -> bool:
         return bool(program) and Spool(os.path.dirname(program)).alive()
     except OSError:  # it names something else
         return False
-
-
-def _is_starting(spool: Spool) -> bool:
-    """Whether a spool's supervisor is still starting."""
-    return not spool.exit_record() and node_state(spool, None, [], alive=False) == RunState.STARTING

@@ -53,6 +53,23 @@ def test_a_live_run_of_another_state_folder_has_a_supervisor(tmp_path: Path) -> 
         assert found(tmp_path) == [(RUN, False, [pid])]
 
 
+def test_a_run_that_another_command_removes_meanwhile_has_left_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`down --purge` in one terminal, `up` in another."""
+    spool = Spool.of(str(tmp_path), RUN, 1, f"0-{HOST}")
+    Path(spool.folder).mkdir(parents=True)
+    alive = Spool.alive
+
+    def removed(self: Spool) -> bool:
+        is_alive = alive(self)
+        Path(self.folder).rmdir()
+        return is_alive
+
+    monkeypatch.setattr(Spool, "alive", removed)
+    assert found(tmp_path) == []
+
+
 def test_another_users_run_is_not_told_to_who_sees_all_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
