@@ -55,6 +55,9 @@ def runs(request: Request) -> List[Dict[str, Any]]:
                 replies.append(answer if known is None else without_known_fields(answer, known.get(spool.folder) or {}))
         except Refused as damaged:
             replies.append(to_fields(DamagedNode(spool.run, spool.host, str(damaged))))
+        except FileNotFoundError:
+            if os.path.isdir(spool.folder):
+                raise  # else another command has removed it meanwhile
     return replies
 
 
