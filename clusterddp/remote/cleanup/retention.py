@@ -87,7 +87,7 @@ def take_hourly_turn(stamp_file: str) -> bool:
 def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> RemovalCounts:
     """Remove spools that ended more than 30 days ago, then the oldest ones beyond 20 GB."""
     for name in names_in(state):
-        if name.partition(".")[0] == TRASH:
+        if name == TRASH or (name.startswith(TRASH + ".") and name.endswith(".tmp")):  # the former: earlier versions'
             shutil.rmtree(os.path.join(state, name), ignore_errors=True)
     spools = [spool for spool in all_spools(state) if spool.host in hosts]
     of_run: Dict[str, List[Spool]] = {}

@@ -131,6 +131,15 @@ def test_what_an_interrupted_removal_has_left_is_removed(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
+def test_what_a_user_keeps_in_a_state_folder_by_a_like_name_stays(tmp_path: Path) -> None:
+    """`clusterddp_state` may name a folder in which the user has files, too."""
+    kept = ("trash.2023", "trashed.1.tmp")
+    for name in (*kept, "trash.0a.tmp"):
+        (tmp_path / name).mkdir()
+    retention.prune(str(tmp_path), ["gpu00"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
 @pytest.mark.parametrize("how", ["by age", "purged"])
 def test_a_process_of_one_attempt_keeps_all_files_of_its_run(tmp_path: Path, how: str) -> None:
     """The later attempt has left a process that another user's rights protect."""
