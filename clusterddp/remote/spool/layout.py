@@ -225,7 +225,7 @@ class Spool:
         return record.pid if record and here else None
 
     def alive(self) -> bool:
-        """Whether a supervisor holds the lock; it holds it as long as it runs."""
+        """Whether a supervisor holds the lock; it holds it as long as it runs. Raises OSError if a link is there."""
         return is_locked(self.path("lock"))
 
     def at_work(self) -> bool:

@@ -61,13 +61,15 @@ def open_regular(path: Union[str, bytes], flags: int) -> int:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a process, here or on a machine that shares the folder, holds the lock of the file; False without one."""
+    """Whether a process, here or on a machine that shares the folder, holds the lock of the file; False without one.
+
+    Raises OSError if it is a link.
+    """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return False
-        raise
+        # Another user's program may have named the folder (processes/orphans.py): no pipe blocks, no link leads on.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from clusterddp.remote.processes import orphans
 from clusterddp.remote.shared.processes.process_records import OrphansRequest
 from clusterddp.remote.spool.layout import Spool
@@ -16,8 +18,6 @@ from clusterddp.remote.system import procfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 RUN, HOST = "k3xa8w2mnp", f"host-{os.getpid()}"  # tests in other processes see all processes too
 
@@ -51,6 +51,25 @@ def test_a_live_run_of_another_state_folder_has_a_supervisor(tmp_path: Path) -> 
             spool.release_lock()
     with process_with({**env, "PYTHON_EXEC": f"{__file__}/worker"}) as pid:  # in no folder
         assert found(tmp_path) == [(RUN, False, [pid])]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_lock_that_is_no_file_has_no_holder(tmp_path: Path, kind: str) -> None:
+    """A user's setuid program counts as root's, but its environment is what that user has given it."""
+    theirs, held = tmp_path / "theirs", Spool(str(tmp_path / "held"))
+    for folder in (theirs, Path(held.folder)):
+        folder.mkdir()
+    assert held.take_lock()
+    try:
+        if kind == "link":
+            (theirs / "lock").symlink_to(held.path("lock"))
+        else:
+            os.mkfifo(theirs / "lock")
+        env = {"CLUSTERDDP_RUN_ID": RUN, "CLUSTERDDP_HOST": HOST, "PYTHON_EXEC": f"{theirs}/worker"}
+        with process_with(env) as pid:
+            assert found(tmp_path) == [(RUN, False, [pid])]
+    finally:
+        held.release_lock()
 
 
 def test_a_run_that_another_command_removes_meanwhile_has_left_nothing(
