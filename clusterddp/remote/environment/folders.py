@@ -82,6 +82,20 @@ class EnvironmentStore:
             if handle is not None:
                 os.close(handle)
 
+    def is_locked(self, ident: str) -> bool:
+        """Whether it is being built or removed; any number of processes may ask at once."""
+        try:
+            handle = os.open(self.folder_of(ident) + ".lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
     def ready(self, ident: Any) -> Optional[BuiltEnvironment]:
         """The record written when an environment was complete.
 

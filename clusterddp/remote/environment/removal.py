@@ -36,15 +36,14 @@ def environments(request: Request) -> List[Dict[str, Any]]:
         if built:
             use.last[built.project] = max(use.last.get(built.project, 0), built.built)
         size = sum(map(disk_usage, store.folders_of(ident)))
-        with store.locked(ident, wait=False) as free:
-            report = EnvironmentReport(
-                ident=ident,
-                lock=built.lock if built else "",
-                bytes=size,
-                used=use.last,
-                live=tuple(use.live),
-                building=not free,
-            )
+        report = EnvironmentReport(
+            ident=ident,
+            lock=built.lock if built else "",
+            bytes=size,
+            used=use.last,
+            live=tuple(use.live),
+            building=store.is_locked(ident),
+        )
         found.append(to_fields(report))
     return found
 

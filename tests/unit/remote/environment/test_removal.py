@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,26 @@ def test_an_environment_that_is_being_built_is_told_and_stays(tmp_path: Path) ->
     assert [one["building"] for one in environments(asked(tmp_path))] == [False]
     assert remove_environments(asked(tmp_path, idents=[IDENT]))["removed"] == 1
     assert [path.name for path in Path(store.folder).iterdir()] == ["wheels"]
+
+
+def test_hosts_that_share_a_state_folder_list_an_environment_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looks at its lock at the same moment."""
+    place = half_built(EnvironmentStore(str(tmp_path)))
+    Path(f"{place}.lock").touch()
+    both, flock = threading.Barrier(2), fcntl.flock
+
+    def together(handle: int, flags: int) -> None:
+        try:
+            flock(handle, flags)
+        finally:
+            both.wait(30)
+
+    monkeypatch.setattr(fcntl, "flock", together)
+    with ThreadPoolExecutor(2) as pool:
+        listed = [*pool.map(lambda _: environments(asked(tmp_path)), range(2))]
+    assert [[one["building"] for one in host] for host in listed] == [[False], [False]]
 
 
 @pytest.mark.parametrize("made", [True, False])
