@@ -42,7 +42,7 @@ class RemovalCounts:
     def remove(self, state: str, spool: Spool, *, run_dir: bool) -> None:
         """Remove a spool; with ``run_dir`` first its workers' run dir. If that cannot be removed, the spool is kept."""
         path = os.path.join(state, "rundirs", "%s-%s" % (spool.run, spool.host))
-        if run_dir and os.path.isdir(path) and not self._remove_run_dir(path):
+        if run_dir and (path in self._left or (os.path.isdir(path) and not self._remove_run_dir(path))):
             return
         self.bytes += disk_usage(spool.folder)
         self.spools += 1
@@ -57,7 +57,7 @@ class RemovalCounts:
             shutil.rmtree(path, ignore_errors=True)
             if os.path.isdir(path):
                 self._left[path] = error.strerror or str(error)
-        self.bytes += size - disk_usage(path)
+        self.bytes += max(0, size - disk_usage(path))  # a container may still write into it
         self.run_dirs += path not in self._left
         return path not in self._left
 
