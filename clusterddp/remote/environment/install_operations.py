@@ -118,9 +118,13 @@ def _build(store: EnvironmentStore, build: BuildRequest) -> str:
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(work, "links"), mode=0o700)
     try:
-        for file, sha256 in build.wheels.items():
-            os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
-        _refuse_damaged(store, [build.uv])  # it runs before anything else checks it
+        try:
+            for file, sha256 in build.wheels.items():
+                os.link(store.wheel(sha256), os.path.join(work, "links", os.path.basename(file)))
+            _refuse_damaged(store, [build.uv])  # it runs before anything else checks it
+        except FileNotFoundError as error:
+            message = "`clusterddp down --environments` has removed wheels from %s meanwhile" % store.folder
+            raise Refused(message, "run again") from error
         uv = _extract_uv(store.wheel(build.uv), work)
         requirements = os.path.join(work, "requirements.txt")
         with open(requirements, "w", encoding="utf-8", opener=private) as out:

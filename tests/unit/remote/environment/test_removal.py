@@ -129,6 +129,19 @@ def test_the_wheels_of_an_environment_go_with_it_unless_another_is_to_be_built_o
     assert [path.name for path in Path(store.folder, "wheels").iterdir()] == [shared]
 
 
+@pytest.mark.parametrize("gone", ["b" * 64, "c" * 64])
+def test_a_build_whose_wheel_was_removed_meanwhile_says_so(tmp_path: Path, gone: str) -> None:
+    """By a `down --environments` after the wheels were sent to this host, and before they were on all."""
+    store = EnvironmentStore(str(tmp_path))
+    store.make()
+    for digest in {"b" * 64, "c" * 64} - {gone}:
+        Path(store.wheel(digest)).write_bytes(b"x")
+    build = {"ident": IDENT, "lock": "uv.lock", "project": "p", "python": "python3", "requirements": "", "setup": []}
+    with pytest.raises(Refused, match="has removed wheels") as refused:
+        install_operations.environment_build(asked(tmp_path, **build, wheels={"x.whl": "b" * 64}, uv="c" * 64))
+    assert refused.value.remedy == "run again"
+
+
 def test_hosts_that_share_a_state_folder_remove_its_wheels_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
