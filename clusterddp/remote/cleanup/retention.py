@@ -8,7 +8,7 @@ the hosts that this connection represents are removed; other hosts may share the
 import os
 import shutil
 import time
-from typing import Container, Dict, List, Set, Tuple
+from typing import Container, Dict, List, Optional, Set, Tuple
 
 from ..processes.ownership import NodeProcesses
 from ..shared.cleanup.cleanup_records import PathLeft
@@ -93,14 +93,18 @@ def prune(state: str, hosts: Container[str], deadline: float = float("inf")) -> 
     of_run: Dict[str, List[Spool]] = {}
     for spool in spools:
         of_run.setdefault(spool.run, []).append(spool)
-    live = live_runs(state)
+    live, removed = live_runs(state), RemovalCounts()
     is_over: Dict[str, bool] = {}  # run → whether it has ended and left no process
-    sizes = {spool.folder: disk_usage(spool.folder) for spool in spools}
-    total, removed = sum(sizes.values()), RemovalCounts()
+    total: Optional[int] = None  # bytes of all spools, measured when the old ones have gone
     for ended, spool in sorted(((ended_at(spool), spool) for spool in spools), key=lambda pair: pair[0]):
-        is_old = time.time() - ended > MAX_AGE_DAYS * 86400
-        if not (is_old or total - removed.bytes > MAX_BYTES) or time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             break
+        if time.time() - ended <= MAX_AGE_DAYS * 86400:
+            if total is None:  # of as many as the time allows
+                folders = (one.folder for one in spools if time.monotonic() <= deadline)
+                total = removed.bytes + sum(map(disk_usage, folders))
+            if total - removed.bytes <= MAX_BYTES:
+                break
         if spool.run not in is_over:
             is_over[spool.run] = spool.run not in live and all(map(nothing_left, of_run[spool.run]))
         if is_over[spool.run]:

@@ -17,7 +17,7 @@ from ..shared.schema.fields import Fields
 from ..shared.schema.json_text import read_json
 from ..shared.schema.record import field, read_record, record, to_fields
 from ..system.bootstrap import Refused, private_folder, write_json
-from ..system.small_files import names_in
+from ..system.small_files import is_locked, names_in
 
 FOLDER = "environments"
 READY = "ready"
@@ -84,17 +84,7 @@ class EnvironmentStore:
 
     def is_locked(self, ident: str) -> bool:
         """Whether it is being built or removed; any number of processes may ask at once."""
-        try:
-            handle = os.open(self.folder_of(ident) + ".lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        return is_locked(self.folder_of(ident) + ".lock")
 
     def ready(self, ident: Any) -> Optional[BuiltEnvironment]:
         """The record written when an environment was complete.

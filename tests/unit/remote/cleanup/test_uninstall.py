@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,6 +130,25 @@ def test_what_an_interrupted_removal_has_left_is_removed(tmp_path: Path, monkeyp
     assert sorted(path.name.partition(".")[0] for path in tmp_path.iterdir()) == ["runs", "trash", "trash"]
     retention.prune(str(tmp_path), ["gpu00"])
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_a_start_measures_runs_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file server takes a second for each."""
+    ended(tmp_path, "old", at=LONG_AGO)
+    for run in range(9):
+        ended(tmp_path, f"young{run}")
+    seconds = 0
+
+    def disk_usage(_: str) -> int:
+        nonlocal seconds
+        seconds += 1
+        return 1000
+
+    monkeypatch.setattr(retention, "disk_usage", disk_usage)
+    monkeypatch.setattr(retention, "time", SimpleNamespace(time=time.time, monotonic=lambda: seconds))
+    assert retention.prune(str(tmp_path), ["gpu00"], deadline=2).spools == 1
+    assert seconds == 3
+    assert len([*all_spools(str(tmp_path))]) == 9
 
 
 def test_what_a_user_keeps_in_a_state_folder_by_a_like_name_stays(tmp_path: Path) -> None:
