@@ -60,7 +60,8 @@ class Relaunching:
         self.control, self.membership, self.conditions, self.work = control, membership, conditions, work
         self.store: Optional[int] = None  # descriptor of the socket bound for the next attempt's store
         self.preparing: Optional[AttemptDecision] = None  # whose attempt this node is preparing
-        self.waiting_since: Optional[float] = None  # when this node's part of the attempt had ended
+        # when this node's part of the attempt had ended, and an order had been given to end the others' parts
+        self.waiting_since: Optional[float] = None
         self.ended_since: Optional[float] = None  # when the attempt was known to have ended everywhere
         self.replica_server: Optional[ReplicaServer] = None
         self.fetching: Optional[ReplicaFetcher] = None
@@ -71,7 +72,8 @@ class Relaunching:
     def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, NoAttempt, None]:
         """Return what follows the attempt that has ended on this node, or None while that is not known."""
         now = time.monotonic()
-        self.waiting_since = self.waiting_since or now
+        is_ordered = node.shutdown.order or node.shutdown.attempt_order
+        self.waiting_since = (self.waiting_since if is_ordered else None) or now
         if self._alone() > self.conditions.limits.lost:
             self.alone_at = boot_clock()
         if self.preparing:  # go on: a half made spool would look like an attempt that was lost

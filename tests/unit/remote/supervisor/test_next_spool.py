@@ -20,6 +20,7 @@ from clusterddp.remote.spool.quoted import keep_secrets
 from clusterddp.remote.spool.supervisor_identity import clock_step
 from clusterddp.remote.supervisor import relaunch
 from clusterddp.remote.supervisor.relaunch import NoAttempt, Relaunching
+from clusterddp.remote.supervisor.shutdown import Shutdown
 from clusterddp.remote.system.clock import boot_clock, boot_time
 from tests.unit.plan_made import PLAN, changed
 
@@ -120,7 +121,7 @@ def test_a_stop_while_a_full_disk_holds_the_next_attempt_up_ends_the_run_and_lea
         plan=old.plan(),
         member=0,
         children=children,
-        shutdown=SimpleNamespace(order=None),
+        shutdown=Shutdown(),
         inbox=SimpleNamespace(ready=None),
     )
     control = SimpleNamespace(leading=False, last_contact=boot_clock())

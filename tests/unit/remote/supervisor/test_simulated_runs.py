@@ -176,7 +176,7 @@ def test_hosts_that_were_all_cut_off_from_each_other_go_on_together_when_they_ar
         assert len(again & set(simulation.hosts[:4])) >= 3, "a spare takes the place of one that is back too late"
 
 
-def led_by_a_spare(seed: int, script: Callable[[Simulation, Faults], None]) -> Simulation:
+def led_by_a_spare(seed: int, script: Callable[[Simulation, Faults], None], work: float = 60.0) -> Simulation:
     """A run of two nodes whose three spares are there first, so one of those leads."""
 
     def begun(simulation: Simulation, faults: Faults) -> None:
@@ -184,7 +184,7 @@ def led_by_a_spare(seed: int, script: Callable[[Simulation, Faults], None]) -> S
         script(simulation, faults)
 
     led: list[Host | None] = []
-    simulation = Simulation(seed, 5, script=begun, spares=3, elastic=False, busy=0.0, work=60.0)
+    simulation = Simulation(seed, 5, script=begun, spares=3, elastic=False, busy=0.0, work=work)
     for host in simulation.hosts[:2]:
         host.begins = 8.0
     simulation.run()
@@ -203,6 +203,44 @@ def test_a_spare_that_leads_waits_for_the_nodes_of_a_later_attempt_too() -> None
     for seed in range(3):
         simulation = led_by_a_spare(seed, lambda run, faults: faults.at(50.0, faults.agent_killed, run.hosts[0]))
         assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+
+
+@pytest.mark.parametrize("kind", ["power_cut", "agent_killed"])
+def test_a_spare_that_has_led_for_minutes_gives_nodes_their_time_to_end_an_attempt(kind: str) -> None:
+    for seed in range(2):
+        simulation = led_by_a_spare(
+            seed, lambda run, faults: faults.at(150.0, getattr(faults, kind), run.hosts[1]), work=200.0
+        )
+        assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
+
+
+def ended_long_before_the_others(relaunches: int, then: Callable[[Simulation, Faults], None]) -> Simulation:
+    """A run in which the first node's agent ends well minutes before ``then``; the second's will not heed SIGTERM.
+
+    Without an agent that fails the run would go on for ever, and what follows an attempt takes seconds.
+    """
+
+    def script(simulation: Simulation, faults: Faults) -> None:
+        def end_well() -> None:
+            assert first.agent
+            first.agent.end(0)
+
+        clock, (first, second, _) = simulation.clock, simulation.hosts
+        clock.at(10.0, end_well)
+        faults.at(499.0, faults.hangs, second)
+        clock.at(500.0, lambda: setattr(simulation, "work", 5.0))
+        clock.at(500.0, lambda: then(simulation, faults))
+
+    simulation = Simulation(
+        3, 3, script=script, spares=0, elastic=False, busy=0.0, work=float("inf"), relaunches=relaunches
+    )
+    simulation.run()
+    return simulation
+
+
+def test_a_node_that_has_ended_long_before_gives_the_others_their_time_when_one_of_them_fails() -> None:
+    simulation = ended_long_before_the_others(1, lambda run, faults: faults.strike(run.hosts[2], faults.agent_killed))
+    assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
 
 
 def test_a_leader_loses_power_and_the_next_attempt_begins_as_soon_as_it_is_lost() -> None:
