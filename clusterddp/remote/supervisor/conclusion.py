@@ -14,7 +14,7 @@ from ..control.contact import NEVER
 from ..control.control_events import Event, MemberJoined, MessageReceived
 from ..control.leader import Control
 from ..control.membership import REPEAT_INTERVAL, Membership
-from ..control.messages import Confirmation, Confirmed, EndMessage, NodeState, VerdictPart, verdict_parts
+from ..control.messages import Confirmation, Confirmed, EndMessage, EndOrder, NodeState, VerdictPart, verdict_parts
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
 from ..shared.verdict.judge import VerdictRecord, judge, read_verdict
@@ -43,6 +43,7 @@ class Conclusion:
         self.ends: Dict[int, NodeEnd] = {}  # other nodes' ends as they sent them, by member index
         self.finished = False  # whether the verdict is recorded here, or there will be none
         self._ended_at = 0.0  # boot clock time when our part had ended
+        self._unordered_at = NEVER  # the last time at which no order had been given to end the others' parts
         self._alone_since: Optional[float] = None  # when we found that we neither lead nor are connected to a leader
         self._sent_at = NEVER  # when our end was last sent to the leader
         self._received_parts: List[Optional[VerdictPart]] = []  # of the leader's verdict; None: not received yet
@@ -80,6 +81,8 @@ class Conclusion:
             if own_end is None:
                 return False
             self._ended_at, self.end = now, own_end.value
+        if _order_of(node) is None:
+            self._unordered_at = now
         if not self.finished and not self.control.leading and now - self._sent_at > REPEAT_INTERVAL:
             self._sent_at = now
             self.control.send(EndMessage(self.end))
@@ -149,8 +152,8 @@ class Conclusion:
             return now - self.membership.missing.get(member, now) <= patience
         if member in self.membership.behind(now, 0.0):  # it never began this attempt, and may not know about it
             return now - self._ended_at <= patience
-        order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
-        return order is None or now - self._ended_at <= order.grace + END_TIMEOUT
+        order = _order_of(node)
+        return order is None or now - max(self._ended_at, self._unordered_at) <= order.grace + END_TIMEOUT
 
     def _sent_end(self, node: "NodeParts", member: int) -> Optional[NodeEnd]:
         """The end of the last attempt that ``member`` sent, or this node's own; ``node``: this node's parts."""
@@ -164,7 +167,7 @@ class Conclusion:
             is_lost = member in self.membership.ended
             return NodeEnd(self.membership.names[member], node.plan.attempt, RunState.LOST, member) if is_lost else None
         end = NodeEnd(self.membership.names[member], status.attempt, RunState.SUCCEEDED, member, agent_exit=status.code)
-        order = node.shutdown.order or node.shutdown.attempt_order or self.membership.order
+        order = _order_of(node)
         if status.code == 0:
             return end
         if order:
@@ -266,6 +269,11 @@ class Conclusion:
 
 def _id_of(verdict: VerdictRecord) -> Tuple[int, int]:
     return verdict.member, verdict.written
+
+
+def _order_of(node: "NodeParts") -> Optional[EndOrder]:
+    """The order to end the attempt or the run that this node has or knows of."""
+    return node.shutdown.order or node.shutdown.attempt_order or node.membership.order
 
 
 def _own_end(node: "NodeParts") -> NodeEnd:

@@ -243,6 +243,17 @@ def test_a_node_that_has_ended_long_before_gives_the_others_their_time_when_one_
     assert (simulation.judged.state, simulation.judged.attempt) == ("succeeded", 2)
 
 
+def test_a_leader_that_has_ended_long_before_gives_the_others_their_time_to_tell_how_they_were_stopped() -> None:
+    simulation = ended_long_before_the_others(0, lambda run, _: run.stop(run.hosts[2]))
+    assert (simulation.judged.state, simulation.judged.missing) == ("stopped", ())
+
+
+def test_a_leader_that_has_ended_long_before_hears_how_another_one_has_failed() -> None:
+    simulation = ended_long_before_the_others(0, lambda run, faults: faults.strike(run.hosts[2], faults.agent_fails))
+    assert simulation.judged.line == "torchrun failed on gpu02 before any worker did: the agent ended with 1"
+    assert simulation.judged.missing == ()
+
+
 def test_a_leader_loses_power_and_the_next_attempt_begins_as_soon_as_it_is_lost() -> None:
     def script(_: Simulation, faults: Faults) -> None:
         faults.at_leader(8.0, faults.power_cut)
