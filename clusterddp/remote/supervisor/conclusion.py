@@ -18,7 +18,7 @@ from ..control.messages import Confirmation, Confirmed, EndMessage, EndOrder, No
 from ..shared.run.run_state import RunState
 from ..shared.schema.record import parse_record, to_fields
 from ..shared.verdict.judge import VerdictRecord, judge, read_verdict
-from ..shared.verdict.node_end import EndedPart, NodeEnd, end_of, fit
+from ..shared.verdict.node_end import CONSEQUENTIAL_REASONS, EndedPart, NodeEnd, end_of, fit
 from ..spool.worker_traces import evidence
 from ..system.clock import boot_clock
 from .file_work import FileWork
@@ -170,9 +170,11 @@ class Conclusion:
         order = _order_of(node)
         if status.code == 0:
             return end
-        if order:
+        # It may be the one for whose failure the others were told to end: then its own cause is why.
+        if order and (order.reason not in CONSEQUENTIAL_REASONS or status.cause == order.reason):
             return end._replace(state=RunState.STOPPED, reason=order.reason, ours=order.ours)
-        return end._replace(state=RunState.FAILED, reason=status.cause, agent=status.cause, blames_worker=False)
+        cause = status.cause or "the agent ended with %d" % (status.code or 0)
+        return end._replace(state=RunState.FAILED, reason=cause, agent=cause, blames_worker=False)
 
     def _judge(self, node: "NodeParts", ends: List[NodeEnd], missing: List[str]) -> None:
         """Make the verdict; as leader, have it confirmed. A standby node that has heard of no node's end makes none.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
+from clusterddp.remote.shared.verdict.failures import FAIL_FAST_REASON
+from clusterddp.remote.supervisor import attempt_end
 from clusterddp.remote.supervisor.node import Phase
 from tests.unit.simulated.run import Simulation
 
@@ -170,3 +173,26 @@ def test_hosts_that_shut_down_at_once_are_why_the_run_has_failed(told: tuple[int
     assert verdicts
     for verdict in verdicts:
         assert (verdict.state, "was told to end (SIGTERM)" in verdict.line) == ("failed", True), verdict.line
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [("rank 2: ValueError: NaN", "rank 2: ValueError: NaN"), ("", "the agent ended with 1")]
+)
+def test_a_host_that_fails_and_then_loses_power_is_why_the_run_has_failed(cause: str, said: str) -> None:
+    """Only its status has come; that the others were told to end because of it is no stop."""
+
+    def script(simulation: Simulation, faults: Faults) -> None:
+        first, second, third = simulation.hosts
+        for host in (first, second):
+            faults.at(6.0, faults.hangs, host)
+        faults.at(7.0, faults.agent_fails, third)
+        faults.at(9.0, faults.power_cut, third)
+
+    def cause_of(node: Any) -> tuple[bool, str]:
+        return True, cause if node.member == 2 else FAIL_FAST_REASON
+
+    simulation = Simulation(0, 3, script=script, spares=0, elastic=False, busy=0.0, work=40.0, relaunches=2)
+    with mock.patch.object(attempt_end, "_cause", cause_of):
+        simulation.run()
+    assert (simulation.judged.state, simulation.judged.exit_code) == ("failed", 125)
+    assert simulation.judged.line == f"torchrun failed on gpu02 before any worker did: {said}"
