@@ -140,11 +140,12 @@ class StopConditions:
     def _time_limit(self) -> Optional[EndOrder]:
         limit = self.plan.settings.time_limit
         if limit and time.monotonic() - self.started_at > limit and not is_attended(self.children.spool):
-            return EndOrder(TIME_LIMIT, AGENT_GRACE, ours=False)
+            return EndOrder(TIME_LIMIT, self.plan.settings.grace, ours=False)
         return None
 
     def _stalled(self) -> Optional[EndOrder]:
-        return EndOrder(STALLED + self.stalled, AGENT_GRACE, ours=False) if self.stalled else None
+        grace = self.plan.settings.grace
+        return EndOrder(STALLED + self.stalled, grace, ours=False) if self.stalled else None
 
     def _not_committed(self) -> Optional[EndOrder]:
         if time.monotonic() - self.started_at > COMMIT_TIMEOUT and not self.ready:
@@ -154,7 +155,7 @@ class StopConditions:
     def _lease_expired(self) -> Optional[EndOrder]:
         lease = self.plan.settings.lease
         if lease and self.ready and self.control.leading and self.membership.operator_age > lease:
-            return EndOrder(LEASE, AGENT_GRACE, ours=False)
+            return EndOrder(LEASE, self.plan.settings.grace, ours=False)
         return None
 
     # Ends of the attempt

@@ -175,6 +175,17 @@ def test_the_time_limit_waits_until_nobody_is_attached_to_a_rank(tmp_path: Path)
     assert order.reason == TIME_LIMIT
 
 
+@pytest.mark.parametrize("name", ["time limit", "stall", "lease"])
+def test_what_the_run_itself_ends_for_leaves_the_workers_its_grace(name: str, tmp_path: Path) -> None:
+    made = conditions(None, folder=str(tmp_path), time_limit=1e-9, lease=60.0, grace=120.0)
+    made.control = cast("Any", SimpleNamespace(leading=True))
+    vars(made.membership).update(operator_age=61.0)
+    made.ready, made.stalled = True, "rank 1 hangs"
+    order = made.ending_run[name]()
+    assert order
+    assert order.grace == 120.0
+
+
 def test_a_node_waits_for_the_slowest_start_and_then_some_for_the_operators_word() -> None:
     made = conditions(None)
     made.started_at -= START_TIMEOUT + 10  # another node took all the time that the operator gives it
