@@ -139,7 +139,9 @@ class StopConditions:
 
     def _time_limit(self) -> Optional[EndOrder]:
         limit = self.plan.settings.time_limit
-        if limit and time.monotonic() - self.started_at > limit and not is_attended(self.children.spool):
+        takes_part = self.plan.member in self.plan.members  # nobody attaches to a spare: those at work watch the limit
+        is_over = limit and takes_part and time.monotonic() - self.started_at > limit
+        if is_over and not is_attended(self.children.spool):
             return EndOrder(TIME_LIMIT, self.plan.settings.grace, ours=False)
         return None
 

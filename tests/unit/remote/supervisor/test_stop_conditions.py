@@ -175,6 +175,11 @@ def test_the_time_limit_waits_until_nobody_is_attached_to_a_rank(tmp_path: Path)
     assert order.reason == TIME_LIMIT
 
 
+def test_a_spare_to_which_nobody_can_be_attached_leaves_the_time_limit_to_those_at_work(tmp_path: Path) -> None:
+    spare = conditions(None, folder=str(tmp_path), time_limit=1e-9, members=(0, 2))
+    assert spare.ending_run["time limit"]() is None
+
+
 @pytest.mark.parametrize("name", ["time limit", "stall", "lease"])
 def test_what_the_run_itself_ends_for_leaves_the_workers_its_grace(name: str, tmp_path: Path) -> None:
     made = conditions(None, folder=str(tmp_path), time_limit=1e-9, lease=60.0, grace=120.0)
