@@ -153,10 +153,10 @@ class WebhookNotifier:
                 over = False
             if over:
                 return
-            if not self.spool.alive():
-                ended_since = ended_since or time.monotonic()
-                if time.monotonic() - ended_since > VERDICT_TIMEOUT:
-                    return
+            # Between two attempts it looks ended too: the next one's spool becomes ours a moment later.
+            ended_since = None if self.spool.alive() else ended_since or time.monotonic()
+            if ended_since and time.monotonic() - ended_since > VERDICT_TIMEOUT:
+                return
             time.sleep(POLL_INTERVAL)
 
     def check(self) -> bool:

@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,6 +107,25 @@ def test_who_judged_the_run_tells_how_it_ended(tmp_path: Path, server: Served, s
     node.teller.run()  # and ends
     (told,) = server.told
     assert (told["event"], told["text"], told["verdict"]) == (event, "as it was", "as it was")
+
+
+def test_how_a_run_ended_that_was_relaunched_before_is_told_though_its_supervisor_is_gone_by_then(
+    tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of the first attempt's spool is free before that of the next one is looked at."""
+    node, now, looks = Node(tmp_path, server), [1000.0], [False, True, False]
+    node.knows()
+
+    def sleep(_: float) -> None:
+        now[0] += 100.0
+        if not looks:  # the notice before took long
+            node.judged()
+
+    monkeypatch.setattr(node.teller.spool, "alive", lambda: looks.pop(0))
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, time_ns=time.time_ns)
+    monkeypatch.setattr(webhook_process, "time", clock)
+    node.teller.run()
+    assert [told["event"] for told in server.told] == ["failed"]
 
 
 def test_each_notice_says_which_run_it_is_of(tmp_path: Path, server: Served) -> None:
