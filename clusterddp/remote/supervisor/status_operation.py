@@ -95,7 +95,8 @@ def describe(spool: Spool, plan: NodePlan, *, brief: bool = False) -> NodeReport
     )
     if report.state == RunState.LOST:
         report = report._replace(rebooted=rebooted(spool))
-        spool.drop_secrets()  # its supervisor died before it could
+    if not alive and (report.state == RunState.LOST or (exit_record and exit_record.pending)):
+        spool.drop_secrets()  # its supervisor died before it could, perhaps between two attempts
     if brief:
         return _brief(report, spool, plan)
     if not exit_record:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clusterddp.remote.spool import layout
 from clusterddp.remote.spool.layout import Spool
+from clusterddp.remote.spool.quoted import keep_secrets
+from clusterddp.remote.supervisor.status_operation import describe
 from tests.unit.spool_writer import Writer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def break_disk(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
@@ -49,3 +49,15 @@ def test_what_may_be_written_in_a_moment_is_tried_again(ended: Spool, monkeypatc
             ended.make_exit_final("the run was stopped")
     ended.make_exit_final("the run was stopped")
     assert [record.final for record in [Spool(ended.folder).exit_record()] if record] == ["the run was stopped"]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_supervisor_that_dies_between_two_attempts_leaves_no_secrets_to_stay(ended: Spool, *, alive: bool) -> None:
+    keep_secrets(ended.folder, b'{"TOKEN": "hush"}')
+    ended.write_control_key(b"of run control")
+    if alive:
+        assert ended.take_lock()
+    asked = Spool(ended.folder)
+    describe(asked, asked.plan())
+    assert [Path(ended.path(name)).exists() for name in ("secrets.json", "control.key")] == [alive, alive]
+    ended.release_lock()
