@@ -76,7 +76,8 @@ _OWN_FAULT = (
 )
 _WATCHDOG = r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)"
 _CRASH = (
-    r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.{0,2000}?: Assertion .{0,2000} failed\b.*)|^Fatal Python error: (.*)"
+    r"(Watchdog caught .*)|what\(\):\s+(\S.*)|^(.{0,2000}?: Assertion .{0,2000} failed\b.*)"
+    r"|^Fatal Python error: (?!Aborted$)(.*)"  # that is faulthandler's name for any abort
 )
 _OUT_OF_MEMORY = r"(?i)OutOfMemoryError|out of memory|MemoryError|can't allocate memory"
 _TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Failure)?(?::|$)"
@@ -320,9 +321,8 @@ def _describe(event: NodeEvent, error: WorkerError, stderr: str) -> "tuple[str, 
 
 def _crash_message(stderr: str) -> str:
     """Find a crash message in stderr: NCCL's watchdog, C++'s terminate, an assertion, Python's fatal error."""
-    matches = [_search(_CRASH, line) for line in stderr.splitlines()]
-    found = [match.group(match.lastindex or 0).strip() for match in matches if match]
-    return found[-1] if found else ""
+    matches = (_search(_CRASH, line) for line in reversed(stderr.splitlines()))
+    return next((match.group(match.lastindex or 0).strip() for match in matches if match), "")
 
 
 def _crash_location(stderr: str) -> str:

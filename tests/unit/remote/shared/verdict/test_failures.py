@@ -270,6 +270,9 @@ ON_GPU = "Process group watchdog thread terminated with exception: CUDA error: a
 def test_an_abort_is_the_fault_of_a_peer_only_where_the_crash_says_so(stderr: str, kind: int) -> None:
     (failure,) = worker_failures(Told().died(5, signal=SIGABRT, stderr=stderr).evidence)
     assert failure.kind == kind
+    dumped = stderr + "Fatal Python error: Aborted\n\nCurrent thread 0x00007f3a (most recent call first):\n"
+    (with_faulthandler,) = worker_failures(Told().died(5, signal=SIGABRT, stderr=dumped).evidence)
+    assert (with_faulthandler.kind, with_faulthandler.text) == (kind, failure.text)
 
 
 def test_class_comes_before_time() -> None:
