@@ -128,6 +128,8 @@ def collect(
                 found = _list_all([origin for origin in waiting if origin.name not in tally.errors], tally)
             renamed = {host: _rename_single_file(item, name) for host, item in found.items()}
             named, disputed = _deduplicate(renamed, latest)
+            if number < _TRIES - 1:  # the next try tells whether another host's file there has that path to itself
+                named = {host: _without_paths(listing, disputed) for host, listing in named.items()}
             latest |= renamed
             tally.gone |= tally.changing - _possible_targets(latest)
             _fetch_missing(local, waiting, found, _plan_paths(named, tally), tally, transfer, overwrite=overwrite)
@@ -188,6 +190,10 @@ def _deduplicate(
         return replace(listing, entries=tuple(filter(is_taken, listing.entries)))
 
     return {host: once(host, listing) if listing.shared else listing for host, listing in found.items()}, disputed
+
+
+def _without_paths(found: Listing, paths: Collection[str]) -> Listing:
+    return replace(found, entries=tuple(entry for entry in found.entries if entry.path not in paths))
 
 
 def _rename_single_file(found: Listing, name: str) -> Listing:

@@ -96,6 +96,37 @@ def test_files_that_stay_different_in_one_folder_are_each_hosts_own(
     assert (pulled.differing, pulled.changing) == (("log",), ())
 
 
+@pytest.mark.parametrize("third", ["1", "2"])
+def test_a_third_hosts_file_lies_where_theirs_lie_whose_folder_is_a_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, third: str
+) -> None:
+    texts = {"gpu00": "0", "gpu01": "1", "gpu02": third}
+    hosts = Hosts(monkeypatch, lambda *_: None, **{host: {"log": text} for host, text in texts.items()})
+
+    def list_log(host: Any, *_: object) -> Listing:
+        return with_chunks(listing(None if host.name == "gpu02" else "image", **hosts.files[host.name]))
+
+    monkeypatch.setattr(collect, "list_host", list_log)
+    pulled = hosts.pull(tmp_path)
+    assert below(tmp_path) == {f"{host}/log": text for host, text in texts.items()}
+    assert (pulled.differing, pulled.changing) == (("log",), ())
+
+
+def test_a_hosts_own_file_comes_though_others_share_one_that_grows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = ["0"]
+    hosts = Hosts(monkeypatch, lambda *_: None, gpu00={}, gpu01={}, gpu02={"log": "own"})
+
+    def list_log(host: Any, *_: object) -> Listing:
+        log.append("x")
+        own = host.name == "gpu02"
+        return with_chunks(listing(None if own else "w", log="own" if own else "".join(log)))
+
+    monkeypatch.setattr(collect, "list_host", list_log)
+    assert (hosts.pull(tmp_path).changing, below(tmp_path)) == (("log",), {"log": "own"})
+
+
 def test_a_shared_file_that_grows_at_each_look_is_no_hosts_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = ["0"]
 
