@@ -84,7 +84,7 @@ _TRACE_END = r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception|Interrupt|Exit|Warning|Fai
 # One of Python's warnings, with the line of source that it shows; both are bounded, for the job chooses the text.
 _WARNING = r"(?m)^.{1,500}:\d{1,9}: \w{0,100}Warning: .*\n?(?:  .*\n?)?"
 _TRACE = r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*.*\n?"
-_IGNORED = r"(?m)^Exception ignored .*\n(?:%s(?:\n(?:The above|During handling).*\n\n%s)*|.*\n?)" % (_TRACE, _TRACE)
+_IGNORED = rf"(?m)^Exception ignored (?:in|on|from|while)\b.*\n(?:{_TRACE}(?:\n(?:The|During) .*\n\n{_TRACE})*|.*\n?)"
 _LOGGED_WARNING = r"(?m)^(?:\[rank\d{1,9}\]:)?\[W[^\]\n]{1,200}\.\w{1,9}:\d{1,9}\].*\n?"  # one of torch's C++ code
 _FRAME = r'(?m)^[ \t]*File "([^"<][^"]*)", line (\d+)'
 _INSTALLED = r"/(site|dist)-packages/|/lib(64)?/python3[\d.]*/"

@@ -189,6 +189,12 @@ def test_an_exception_that_python_ignored_is_no_reason_of_an_exit(ignored: str) 
     assert (told.text, told.location, told.kind) == ("exit code 1: no data", "", OWN)
 
 
+def test_a_scripts_own_words_of_ignored_exceptions_hide_no_traceback() -> None:
+    said = "Exception ignored 3 times, now giving up\n" + RAISED % (12, "bad rate")
+    (told,) = worker_failures(Told().died(5, code=1, stderr=said).evidence)
+    assert told.text == "exit code 1: ValueError: bad rate (train.py:12)"
+
+
 def test_a_printed_traceback_gives_the_users_own_frame() -> None:
     said = """Traceback (most recent call last):
   File "/home/u/work/train.py", line 12, in <module>
@@ -385,7 +391,7 @@ def test_a_remote_process_on_a_line_before_nccls_name_is_no_lost_peer() -> None:
     assert not is_lost_peer("the watchdog barks at a remote process: NCCL\nremote process")
 
 
-IGNORED = "Exception ignored \nTraceback (most recent call last):\n "
+IGNORED = "Exception ignored in\nTraceback (most recent call last):\n "
 
 
 @pytest.mark.parametrize(
