@@ -20,11 +20,6 @@ def check_writable(text: str) -> None:
         raise UsageError(f"{text} cannot be written", remedy="name another file")
 
 
-def split_names(text: str | None) -> tuple[str, ...]:
-    """Split ``a,b``; None is an empty tuple."""
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
-
-
 def is_url(target: str) -> bool:
     """Whether the target of ``--notify`` is a URL; else it is a command."""
     return target.startswith(("http://", "https://"))

@@ -10,7 +10,6 @@ import click
 
 from clusterddp import __version__
 from clusterddp.checks.engine import select
-from clusterddp.cli import option_checks
 from clusterddp.cli.doctor_tables import print_bench, print_doctor, print_pairs, print_summary
 from clusterddp.cli.fix import fix_by_playbooks
 from clusterddp.cli.output import put, say, write_file
@@ -20,6 +19,7 @@ from clusterddp.doctor.explain import explain
 from clusterddp.doctor.report_html import doctor_page
 from clusterddp.errors import EXIT_FAILED, UsageError
 from clusterddp.inventory.launchers import LAUNCHERS
+from clusterddp.text.units import split_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,10 +51,9 @@ def act(
     if html and not html.parent.is_dir():
         raise UsageError(f"--html {html}: there is no folder {html.parent}", remedy="make it, or name another")
     _refuse_contradictions(fix=fix, yes=yes, as_json=as_json, arguments=arguments)
-    names = option_checks.split_names(only), option_checks.split_names(skip)
-    checks = select(
-        *names, bench=bench or listing, launchers=LAUNCHERS
-    )  # for all launchers: which one is used is not known yet
+    names = split_names(only or ""), split_names(skip or "")
+    # For all launchers: which one is used is not known yet.
+    checks = select(*names, bench=bench or listing, launchers=LAUNCHERS)
     if listing:
         for check in checks:
             click.echo(f"{check.name}\t{check.category}\t{check.title}")
