@@ -131,10 +131,10 @@ class ChildPipe:
 
     def write(self, data: bytes) -> None:
         """See ``BytePipe``."""
-        if self._closed:
-            raise BrokenPipeError("the pipe is closed")
         view = memoryview(data)
         while view:
+            if self._closed:  # since the last piece, too: by now the number may be another connection's
+                raise BrokenPipeError("the pipe is closed")
             view = view[os.write(self._stdin, view) :]
 
     def stderr(self) -> str:

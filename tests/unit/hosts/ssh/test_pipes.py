@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
+
+import pytest
 
 from clusterddp.hosts.ssh import pipes
 from clusterddp.hosts.ssh.pipes import ChildPipe
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
-
-    import pytest
 
 
 def test_a_closed_pipe_whose_stderr_is_held_open_reads_no_other_s_bytes(
@@ -41,3 +43,26 @@ def test_a_closed_pipe_whose_stderr_is_held_open_reads_no_other_s_bytes(
     finally:
         for descriptor in (go, ours, others, number):
             os.close(descriptor)
+
+
+def test_a_pipe_that_is_closed_during_a_write_writes_no_bytes_to_another_s_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host takes nothing more, so the connection is given up; the number becomes that of another's file."""
+    pipe = ChildPipe(["/bin/sh", "-c", "head -c 1; exec sleep 600"])
+    number, end = pipe._stdin, pipes.end
+    file = (tmp_path / "file").open("wb")
+
+    def take_number_and_end(process: subprocess.Popen[bytes], timeout: float) -> None:
+        os.dup2(file.fileno(), number)
+        end(process, timeout)
+
+    monkeypatch.setattr(pipes, "end", take_number_and_end)
+    with file, ThreadPoolExecutor(1) as pool:
+        written = pool.submit(pipe.write, b"x" * (1 << 20))
+        assert pipe.read(1) == b"x"  # the rest does not fit into the pipe: the writer waits
+        pipe.close()
+        with pytest.raises(BrokenPipeError):
+            written.result()
+        os.close(number)
+    assert (tmp_path / "file").read_bytes() == b""
