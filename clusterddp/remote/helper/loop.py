@@ -152,14 +152,16 @@ class Helper:
         """Fork a child that runs ``operation``, connected with this process by two pipes; OSError if it cannot."""
         args_frames = int(header.get("parts", 0))  # frames with the arguments, where the request cannot hold them
         args = header.get("args") or {}
-        child_in, sink = os.pipe()
-        source, child_out = os.pipe()
+        pipes: List[int] = []
         try:
+            pipes += os.pipe()
+            pipes += os.pipe()
             pid = os.fork()
         except OSError:
-            for handle in (child_in, sink, source, child_out):
+            for handle in pipes:
                 os.close(handle)
             raise
+        child_in, sink, source, child_out = pipes
         if not pid:
             run_child(operation, Request(ident, args, child_in, child_out, args_frames), self.state, self.lifeline)
         os.close(child_in)

@@ -219,6 +219,18 @@ class TestRequests:
         resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE, limits)
         assert own.call("echo", {"text": "x"}, timeout=20)["args"]["text"] == "x"
 
+    def test_those_that_find_no_room_for_both_their_pipes_take_none(self, own: Host) -> None:
+        limits = resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE)
+        files = Path(f"/proc/{own.hello.pid}/fd")
+        opened = len(list(files.iterdir()))
+        resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE, (opened + 3, limits[1]))
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match=r"here: cannot start echo: .*Too many open files"):
+                own.call("echo", timeout=20)
+        assert len(list(files.iterdir())) == opened
+        resource.prlimit(own.hello.pid, resource.RLIMIT_NOFILE, limits)
+        assert own.call("echo", {"text": "x"}, timeout=20)["args"]["text"] == "x"
+
     def test_an_unknown_operation_is_named(self, host: Host) -> None:
         with pytest.raises(HelperError, match="here: no such operation: nonsense"):
             host.call("nonsense")
