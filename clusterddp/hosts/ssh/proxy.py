@@ -39,7 +39,7 @@ def open_socket(target: Target, jump: paramiko.Transport | None) -> tuple[Any, P
 
 
 def connect_tcp(target: Target) -> socket.socket:
-    """Open a TCP connection to any of the target's addresses; its timeout covers all of them together."""
+    """Open a TCP connection to any of the target's addresses; they share its timeout: one may never answer."""
     deadline = time.monotonic() + target.connect_timeout
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -49,19 +49,29 @@ def connect_tcp(target: Target) -> socket.socket:
             f"cannot resolve {target.host}: {getattr(error, 'strerror', error)}",
             remedy="correct ansible_host or the name service",
         ) from error
-    failure: OSError = TimeoutError()
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
+    failures: list[OSError] = []
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        timeout = (deadline - time.monotonic()) / (len(found) - number)
         try:
-            sock.settimeout(max(0.1, deadline - time.monotonic()))
-            sock.connect(address)
+            return _connect(socket.socket(family, kind, protocol), address, max(0.1, timeout))
         except OSError as error:
-            sock.close()
-            failure = error
-        else:
-            _keep_alive(sock)
-            return sock
+            failures.append(error)
+    # That this machine has no way to one of them (IPv6, mostly) says nothing of a host that refuses by another.
+    telling = (error for error in failures if isinstance(error, (ConnectionRefusedError, TimeoutError)))
+    failure = next(telling, failures[-1])
     raise _connect_error(failure, target) from failure
+
+
+def _connect(sock: socket.socket, address: Any, timeout: float) -> socket.socket:
+    """Connect the socket, which is closed if it cannot be; raises OSError."""
+    try:
+        sock.settimeout(timeout)
+        sock.connect(address)
+        _keep_alive(sock)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _connect_error(error: OSError, target: Target) -> UnreachableError:
