@@ -222,7 +222,7 @@ def _files(config_file: str) -> list[tuple[Path, Path]]:
 
 
 def _host_patterns(files: Sequence[tuple[Path, Path]]) -> tuple[str, ...] | None:
-    """The patterns of all Host lines; None if the settings may depend on a host's name in other ways too."""
+    """The patterns of Host and names of HostName lines; None if settings may depend on a host's name in other ways."""
     patterns: list[str] = []
     for keyword, rest in [line for path, folder in files for line in _lines(path, folder)]:
         other_match = keyword == "match" and rest.lower() != "all"
@@ -232,6 +232,8 @@ def _host_patterns(files: Sequence[tuple[Path, Path]]) -> tuple[str, ...] | None
             return None
         if keyword == "host":
             patterns += [pattern.removeprefix("!") for pattern in rest.split()]
+        elif keyword == "hostname":  # for the host of that name itself, ssh's answer looks as without this line
+            patterns.append(rest.split(maxsplit=1)[0].strip('"').lower())
     return tuple(patterns)
 
 

@@ -26,6 +26,8 @@ TABLE = [
     pytest.param(ONE_BLOCK, (), 4, id="blocks of several"),
     pytest.param("Host gpu02\n  HostName 10.0.0.2\nHost *\n User al\n", (), 3, id="one has an address"),
     pytest.param("Host gpu*\n  HostName %h.example.com\n", (), 6, id="a name made of the host's"),
+    pytest.param("Host gpu*\n  HostName GPU01\n", (), 4, id="a name that one of them has"),
+    pytest.param('Host gpu*\n  HostName "gpu01"\n', (), 4, id="the same in quotes"),
     pytest.param("Match host gpu01\n  User bob\nMatch all\n  Port 7\n", (), 6, id="Match"),
     pytest.param("Include more.conf\nUser alice\n", (), 3, id="an included file"),
     pytest.param("Host\tgpu01\n\tHostName\t10.0.0.1\nHost\t=\tgpu02\n\tPort=7\n", (), 4, id="tabs"),
