@@ -233,7 +233,7 @@ def _host_patterns(files: Sequence[tuple[Path, Path]]) -> tuple[str, ...] | None
         if keyword == "host":
             patterns += [pattern.removeprefix("!") for pattern in rest.split()]
         elif keyword == "hostname":  # for the host of that name itself, ssh's answer looks as without this line
-            patterns.append(rest.split(maxsplit=1)[0].strip('"').lower())
+            patterns += [name.strip('"').lower() for name in rest.split()[:1]]
     return tuple(patterns)
 
 
