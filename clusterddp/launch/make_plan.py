@@ -115,8 +115,8 @@ class LaunchPlan:
 
 
 def _shell_word(text: str) -> str:
-    """Return a text as one word of a command; zsh takes one that begins with ``=`` for the path of a program."""
-    return f"'{text}'" if shlex.quote(text) == text and text.startswith("=") else shlex.quote(text)
+    """Return a text as one word of a command; zsh takes ``=NAME``, first or behind a colon, for a program's path."""
+    return f"'{text}'" if shlex.quote(text) == text and ":=" in f":{text}" else shlex.quote(text)
 
 
 def run_settings(options: RunOptions, backend: str) -> RunSettings:

@@ -129,10 +129,10 @@ def test_a_dry_run_shows_no_value_of_a_variable_that_looks_like_a_secret() -> No
 
 
 def test_a_dry_run_can_be_pasted_into_zsh_which_expands_what_begins_with_an_equals_sign() -> None:
-    text = plan_of(node(0), env={"NCCL_SOCKET_IFNAME": "=eth0", "B": "='x", "C": "a=b"}, args=("=x",)).render()
-    lines = text.strip().splitlines()
-    exports = [line for line in lines if line.startswith(("export NCCL_", "export B=", "export C="))]
-    assert exports == ["export B='='\"'\"'x'", "export C=a=b", "export NCCL_SOCKET_IFNAME='=eth0'"]
+    env = {"NCCL_SOCKET_IFNAME": "=eth0", "B": "='x", "C": "a=b", "D": "a:=b"}
+    lines = plan_of(node(0), env=env, args=("=x",)).render().strip().splitlines()
+    exports = [line for line in lines if line.startswith(("export NCCL_", "export B=", "export C=", "export D="))]
+    assert exports == ["export B='='\"'\"'x'", "export C=a=b", "export D='a:=b'", "export NCCL_SOCKET_IFNAME='=eth0'"]
     assert lines[-1].endswith(" '=x'")
 
 
