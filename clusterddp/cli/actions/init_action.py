@@ -61,8 +61,10 @@ def _read_hosts(origin: str | None) -> tuple[dict[str, dict[str, object]], str]:
         origin = str(_SSH_CONFIG)
     path = user_path(origin)
     if not os.path.isfile(path):  # noqa: PTH113 - Path's raises where a host list is longer than a name may be
-        if means_file(origin) or os.path.isdir(path):  # noqa: PTH112 - the same
-            raise InventoryError("there is no such file", where=origin, remedy="give a file, or hosts as a,b,c")
+        is_folder = origin and os.path.isdir(path)  # noqa: PTH112 - the same
+        if is_folder or means_file(origin):
+            problem = "is a folder" if is_folder else "there is no such file"
+            raise InventoryError(problem, where=origin, remedy="give a file, or hosts as a,b,c")
         return hosts_of_list(origin), "a host list"
     if is_inventory(path):
         remedy = f"`clusterddp up {shlex.quote(origin)}` takes it as it is"

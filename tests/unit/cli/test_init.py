@@ -294,12 +294,20 @@ def test_an_ssh_config_that_hosts_printed_leads_to_the_same_addresses(capsys: py
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", ["hosts.txt", "hosts.ini", "cluster.yml", "slurm.conf", "nodir/hosts", "folder"])
+@pytest.mark.parametrize("name", ["hosts.txt", "hosts.ini", "cluster.yml", "slurm.conf", "nodir/hosts"])
 def test_a_file_that_is_not_there_is_no_host(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    Path("folder").mkdir()
     assert said(capsys, "init", name) == (2, [f"{name}: there is no such file; give a file, or hosts as a,b,c"])
     assert not Path("inventory.yaml").exists()
     assert made("gpu01.cluster.sh,gpu02.py.org") == plain("gpu01.cluster.sh", "gpu02.py.org")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_folder_is_told_to_be_one_and_no_name_is_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gpu01").mkdir()
+    for name in ("gpu01", "gpu01/", "."):
+        assert said(capsys, "init", name) == (2, [f"{name}: is a folder; give a file, or hosts as a,b,c"])
+    assert said(capsys, "init", "") == (2, ["host list '' names no host; write them as alice@gpu01,gpu02:2222"])
+    assert made("gpu01,") == plain("gpu01")
 
 
 @pytest.mark.usefixtures("folder")
