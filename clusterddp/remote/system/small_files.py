@@ -70,6 +70,8 @@ def is_locked(path: str) -> bool:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except BlockingIOError:  # this is the NFS server, and a client has what it knows of the lock: it is being asked
+        return True
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

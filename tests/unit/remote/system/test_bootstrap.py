@@ -313,6 +313,29 @@ class TestLock:
             for asker in askers:
                 asker.join()
 
+    def test_who_asks_an_nfs_server_for_what_a_client_has_delegated_learns_that_it_may_be_held(
+        self, spool: Spool
+    ) -> None:
+        """The host that exports the state folder to the others; Samba takes such leases, too."""
+        program = (
+            "import fcntl, os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+            "lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.fcntl(lock, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+            "print('leased', flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, spool.path("lock")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as client:
+            assert client.stdout
+            if client.stdout.readline() != "leased\n":
+                pytest.skip("this file system has no leases")
+            assert spool.alive()
+            client.kill()
+        assert not spool.alive()
+
     def test_asking_needs_no_right_to_write(self, spool: Spool) -> None:
         Path(spool.path("lock")).touch(0o400)
         assert not spool.alive()
