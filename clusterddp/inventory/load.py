@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 YAML_SUFFIXES = frozenset({".yaml", ".yml", ".json", ""})
 _ANSIBLE_SUFFIXES = frozenset({".ini", ".cfg", ".toml", ".hosts", ".inventory"})
-_INI_LINE = re.compile(r"^\[[\w.:-]+\]\s*$|^[^\s#;]+[ \t](?:.*[ \t])?ansible_\w+=", re.MULTILINE)
+_INI_LINE = re.compile(r"^\[[\w.:-]+\]\s*$|^[^\s#;]+[ \t](?:[^#\n]*[ \t])?ansible_\w+=", re.MULTILINE)
 _INI_WORD = re.compile(r"[\w.:@[\]-]+|\w+=\S+")
 _PACKAGE = Path(__file__).parent.parent
 # A wheel has the file inside the package; a source tree (or editable install) has it in its inventories folder.

@@ -279,6 +279,7 @@ def test_other_kinds_of_inventory_get_the_line_that_converts_them(
     [
         ("hostfile", "gpu01 slots=8\ngpu02 slots=4\n", "a host file with numbers of processes"),
         ("hostfile", "gpu01 slots=64 max_slots=64  # c\r\n\r\n", "a host file with numbers of processes"),
+        ("hostfile", "gpu01 slots=8  # was ansible_host=10.0.0.1\n", "a host file with numbers of processes"),
         ("hosts", "gpu01:8\ngpu02:8\n", "a host file with numbers of processes"),
         ("hosts", "gpu01:8,gpu02:8\n", "a host file with numbers of processes"),
         ("hosts.txt", "gpu01\nalice@gpu02\n", "a host file"),
