@@ -93,7 +93,10 @@ def submit(request: Request) -> Dict[str, Any]:
     runs = to_submit.runs or {"": to_submit.run}
     folders = {index: JobFolder.of(request.state, run) for index, run in runs.items()}
     with _submission(list(folders.values())):
-        return _submit(to_submit, folders)
+        answer, is_refused = _submit(to_submit, folders)
+    for folder in folders.values() if is_refused else ():  # NFS would keep an open file in it, the lock's
+        shutil.rmtree(folder.path)
+    return to_fields(answer)
 
 
 @contextlib.contextmanager
@@ -110,27 +113,26 @@ def _submission(folders: Sequence[JobFolder]) -> Iterator[None]:
         yield
 
 
-def _submit(to_submit: RunToSubmit, folders: Mapping[str, JobFolder]) -> Dict[str, Any]:
-    """Write what the job of these runs, by index, needs into their folders, and submit it."""
+def _submit(to_submit: RunToSubmit, folders: Mapping[str, JobFolder]) -> Tuple[CommandAnswer, bool]:
+    """Write what the job of these runs, by index, needs into their folders, and submit it; tell if it is refused."""
     for index, folder in folders.items():
         _write_files(folder, index, to_submit)
     script = next(iter(folders.values())).file("script")
     if to_submit.inside:
-        return to_fields(_start_inside_job(folders[""], script, to_submit.inside))
+        return _start_inside_job(folders[""], script, to_submit.inside), False
     answer = run_command(["sbatch", "--parsable", script, SUBMITTED], without=variables_of(to_submit.script))
     job = answer.out.strip().partition(";")[0]
+    is_taken = answer.status == 0 and JOB_ID.fullmatch(job) is not None
     is_unknown = answer.status is None or (answer.status != 0 and "timed out" in answer.err)
     for index, folder in folders.items():
-        if answer.status == 0 and JOB_ID.fullmatch(job):
+        if is_taken:
             folder.write_submitted("%s_%s" % (job, index) if index else job)
         elif is_unknown:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
             folder.write_final_verdict(slurm_verdict(1, RunState.FAILED, EXIT_NOT_THE_SCRIPT, NOT_SUBMITTED))
-        else:
-            shutil.rmtree(folder.path)
     if is_unknown:
         _cancel_by_comment(next(iter(folders.values())), all_runs=True)
-    return to_fields(answer)
+    return answer, not is_taken and not is_unknown
 
 
 def _receive_run(request: Request) -> Tuple[RunToSubmit, Iterator[bytes]]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
 
 import pytest
 
+from clusterddp.remote.helper.request import Request
+from clusterddp.remote.shared.schema.json_text import to_json
+from clusterddp.remote.shared.schema.record import to_fields
+from clusterddp.remote.shared.slurm.login_records import CommandAnswer, RunToSubmit, SubmitRequest
+from clusterddp.remote.slurm import login_operations
 from clusterddp.remote.slurm.job_folder import JobFolder
-from clusterddp.remote.slurm.login_operations import _submission, run_command, variables_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from clusterddp.remote.slurm.login_operations import _submission, run_command, submit, variables_of
 
 TELLS = """#!/usr/bin/env python3
 import json, os
@@ -66,3 +69,41 @@ def test_runs_without_a_jobs_number_are_being_submitted_until_the_submission_is_
         folders[0].write_submitted("7_0")
         assert [folder.is_being_submitted() for folder in folders] == [False, True]
     assert not folders[1].is_being_submitted()  # it was cut short
+
+
+SWEEP = {"0": "sweep0", "1": "sweep1"}
+
+
+class SubmitCall(Request):
+    """The request to submit some runs, with their JSON in one piece."""
+
+    def __init__(self, state: Path, runs: dict[str, str]) -> None:
+        name = "sweep" if runs else "night"
+        to_submit = RunToSubmit(run=name, script="", job={}, secrets={"TOKEN": "x"}, inside=None, runs=runs)
+        self.data = to_json(to_fields(to_submit)).encode()
+        super().__init__(1, {"state": str(state), **to_fields(SubmitRequest(len(self.data)))}, -1, -1)
+
+    def read(self) -> bytes:
+        """The JSON, and then nothing."""
+        data, self.data = self.data, b""
+        return data
+
+
+@pytest.mark.parametrize("runs", [{}, SWEEP])
+def test_the_folders_of_runs_that_sbatch_refuses_are_removed_when_no_file_in_them_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: dict[str, str]
+) -> None:
+    """NFS keeps a file that is open, by another name, so the folder could not be removed, and sbatch was not heard."""
+    removed, remove = [], shutil.rmtree
+
+    def rmtree(path: str) -> None:
+        opened = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        assert not [one for one in opened if one.startswith(str(tmp_path))]
+        removed.append(Path(path).name)
+        remove(path)
+
+    refusal = CommandAnswer(status=1, out="", err="sbatch: error: invalid partition specified: a100")
+    monkeypatch.setattr(login_operations, "run_command", lambda *_, **__: refusal)
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    assert submit(SubmitCall(tmp_path, runs))["err"] == refusal.err
+    assert removed == ([*runs.values()] or ["night"])
