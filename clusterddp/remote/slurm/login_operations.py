@@ -126,7 +126,10 @@ def _submit(to_submit: RunToSubmit, folders: Mapping[str, JobFolder]) -> Tuple[C
     is_unknown = answer.status is None or (answer.status != 0 and "timed out" in answer.err)
     for index, folder in folders.items():
         if is_taken:
-            folder.write_submitted("%s_%s" % (job, index) if index else job)
+            number = "%s_%s" % (job, index) if index else job
+            folder.write_submitted(number)
+            if folder.stop_order():  # it was stopped before anybody knew its number
+                run_command(["scancel", number])
         elif is_unknown:  # Slurm may have taken it all the same
             folder.order_stop(NOT_SUBMITTED, 0.0)
             folder.write_final_verdict(slurm_verdict(1, RunState.FAILED, EXIT_NOT_THE_SCRIPT, NOT_SUBMITTED))

@@ -89,6 +89,27 @@ class SubmitCall(Request):
         return data
 
 
+@pytest.mark.parametrize(("runs", "jobs"), [({}, ["7"]), (SWEEP, ["7_0", "7_1"])])
+def test_a_run_that_is_stopped_while_it_is_submitted_leaves_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: dict[str, str], jobs: list[str]
+) -> None:
+    """Nobody knew its number when it was stopped: it waited in the queue, perhaps for days, to start and end."""
+    folders, cancelled = [JobFolder.of(str(tmp_path), run) for run in runs.values() or ("night",)], []
+
+    def command(argv: list[str], **_: object) -> CommandAnswer:
+        if argv[0] == "scancel":
+            cancelled.append(argv[1])
+        else:
+            for folder in folders:
+                folder.order_stop("by another command", 30.0)
+        return CommandAnswer(status=0, out="7\n", err="")
+
+    monkeypatch.setattr(login_operations, "run_command", command)
+    submit(SubmitCall(tmp_path, runs))
+    assert cancelled == jobs
+    assert [folder.submitted() for folder in folders] == jobs
+
+
 @pytest.mark.parametrize("runs", [{}, SWEEP])
 def test_the_folders_of_runs_that_sbatch_refuses_are_removed_when_no_file_in_them_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: dict[str, str]
