@@ -51,22 +51,24 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
     It is enough that one host receives it: the supervisors pass it on, and stop the run after 60 s without one.
     """
 
-    def is_renewed(host: str) -> bool:
+    def is_renewed(host: str) -> bool | None:  # None: it is unreachable
         request = RenewRequest(run=run.id, host=host)
-        return ask(run.reader(host), "renew", request, Renewed, timeout=RENEWAL_TIMEOUT).renewed
+        try:
+            return ask(run.reader(host), "renew", request, Renewed, timeout=RENEWAL_TIMEOUT).renewed
+        except ClusterddpError:
+            return None
 
     def renew(host: str, _: threading.Event) -> bool:
-        try:
-            if is_renewed(host):
-                return True
-            view = run.view(brief=True, quiet=True)
-        except ClusterddpError:  # unreachable; the next renewal tries again
+        renewed = is_renewed(host)
+        if renewed or (renewed is None and host != hosts[0]):  # the next renewal tries again; one look is enough
             return True
-        for name in set(view.current).difference(hosts):  # it goes on elsewhere: Slurm has chosen others for a relaunch
-            with contextlib.suppress(ClusterddpError):
-                if is_renewed(name):
-                    break
-        return view.live
+        try:
+            view = run.view(brief=True, quiet=True)
+        except ClusterddpError:
+            return True
+        # It may go on elsewhere: Slurm has chosen others for a relaunch. The first of them that hears it is enough.
+        any(is_renewed(name) for name in set(view.current).difference(hosts))
+        return view.live or renewed is None
 
     hosts = (*run.spools, *run.record.spares) if run.record.on_disconnect == "stop" else ()
     return repeat_on_hosts(hosts, renew, interval=RENEWAL_INTERVAL)

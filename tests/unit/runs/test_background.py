@@ -65,16 +65,18 @@ def test_a_host_and_a_spare_hear_of_the_operator_until_the_run_has_ended(
 ) -> None:
     record = RunRecord(hosts=hosts, spares=spares, on_disconnect="stop")
     run: Any = Run(record, {"gpu00": [True, UnreachableError("gpu00", "no answer"), False, False]})
-    # it goes on elsewhere, then it does not
-    run.views = [SimpleNamespace(live=True, current={"gpu00": "/spool"}), SimpleNamespace(live=False, current={})]
+    # nobody else answers; it goes on elsewhere; it does not
+    over = SimpleNamespace(live=False, current={})
+    run.views = [over, SimpleNamespace(live=True, current={"gpu00": "/spool"}), over]
     with lease_renewal(run):
         assert [run.renewed.get(timeout=LIMIT) for _ in range(4)] == ["gpu00"] * 4
 
 
-def test_the_hosts_that_a_relaunch_was_given_in_place_of_others_hear_of_the_operator() -> None:
+@pytest.mark.parametrize("first", [[False], [UnreachableError("gpu00", "no answer")]])  # drained; without power
+def test_the_hosts_that_a_relaunch_was_given_in_place_of_others_hear_of_the_operator(first: list[Any]) -> None:
     """Slurm starts a requeued job on other nodes: they heard of nobody, and ended the run a minute later."""
     silent = UnreachableError("gpu08", "no answer")
-    told: Any = {"gpu00": [False, False], "gpu08": [silent], "gpu09": [True]}
+    told: Any = {"gpu00": first * 2, "gpu08": [silent], "gpu09": [True]}
     run: Any = Run(RunRecord(hosts=("gpu00",), on_disconnect="stop"), told)
     moved: Any = SimpleNamespace(live=True, current={"gpu08": "/spool", "gpu09": "/spool"})
     run.views = [moved, SimpleNamespace(live=False, current={})]
