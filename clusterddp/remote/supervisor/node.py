@@ -224,7 +224,7 @@ class Supervisor(NodeParts):
     def _run(self) -> Phase:
         """Carry out an order to end: SIGTERM to the agent, SIGKILL to all after the grace."""
         if self.children.agent_exit is not None:  # its pid may be another process's by now
-            own_order = self.conditions.fence_order() or self.conditions.leave_order()
+            own_order = self.conditions.order_after_agent(is_ordered=self.shutdown.order is not None)
             if own_order:
                 self.shutdown.take(own_order, time.monotonic())
             self.publish(NodeState.ENDING)

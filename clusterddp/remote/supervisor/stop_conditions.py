@@ -10,6 +10,7 @@ from ..control.leader import Control
 from ..control.membership import START_TIMEOUT, TCP_ONLY_MARGIN, Membership
 from ..control.messages import EndOrder, NodeState
 from ..rendezvous.participants import AGENT_DELAY, FOREVER, Participants
+from ..shared.processes.exit_codes import EXIT_STOPPED
 from ..shared.run.plan import NodePlan
 from ..shared.run.spool_records import Ready
 from ..shared.supervisor.start_records import COMMIT_TIMEOUT
@@ -166,6 +167,20 @@ class StopConditions:
         """Return the order that ends this node's part alone, if only this node was told to end."""
         return attempt_end_order(self.plan, self._told_to_end(), AGENT_GRACE) if self.leaves_alone() else None
 
+    def order_after_agent(self, *, is_ordered: bool) -> Optional[EndOrder]:
+        """Return the order, if there is one, by which our part ends whose agent has ended.
+
+        ``is_ordered``: another one was given before. Else SIGTERM comes from a manager: torchrun that has just begun
+        ends by it at once, and later handles it, and ends with another code.
+        """
+        from_manager = self.plan.manager and not is_ordered and self.children.agent_exit == EXIT_STOPPED
+        return self.fence_order() or self.leave_order() or (self._managers_signal() if from_manager else None)
+
+    def _managers_signal(self) -> Optional[EndOrder]:
+        """A manager's SIGTERM, which goes to all processes, and has reached another one before this one."""
+        self.terminated = True
+        return self._signal()
+
     def heed_datagrams(self) -> bool:
         """Whether this node is not slow after all, though it was when the attempt began; its lease is shorter then.
 
@@ -179,8 +194,7 @@ class StopConditions:
     def _store_gone(self) -> Optional[EndOrder]:
         """The rendezvous store died here, or with its node's part of an elastic job that ended before ours."""
         if self.children.store_died and self.children.store_terminated and self.plan.manager:
-            self.terminated = True  # the manager's SIGTERM goes to all processes, and reached the store before this one
-            return self._signal()
+            return self._managers_signal()
         if self.children.store_died:
             return attempt_end_order(self.plan, "the rendezvous store died: %s" % self.children.store_output(), 0.0)
         member = self.plan.store_member

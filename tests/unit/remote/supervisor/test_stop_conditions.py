@@ -85,6 +85,28 @@ def test_a_store_that_a_managers_sigterm_has_reached_first_is_no_cause(manager: 
     assert made.terminated is bool(manager)
 
 
+@pytest.mark.parametrize(
+    ("code", "manager", "is_ordered", "is_signal"),
+    [
+        (143, "Slurm", False, True),  # before torchrun handled it
+        (1, "Slurm", False, False),
+        (143, "Slurm", True, False),  # we sent it
+        (143, "", False, False),
+    ],
+)
+def test_an_agent_that_a_managers_sigterm_has_ended_at_once_is_no_cause(
+    code: int, manager: str, *, is_ordered: bool, is_signal: bool
+) -> None:
+    """A job that Slurm requeued in its first seconds ended for good: torchrun was killed by SIGTERM."""
+    made = conditions(None)
+    made.fence = cast("Any", SimpleNamespace(acted=None, has_ended=False))
+    made.switch_plan(made.plan._replace(manager=manager), made.children)
+    made.children.agent_exit = code
+    order = made.order_after_agent(is_ordered=is_ordered)
+    assert (order.reason if order else "") == ("by Slurm (SIGTERM)" if is_signal else "")
+    assert made.terminated is is_signal
+
+
 def test_what_cannot_go_on_without_a_node_ends_when_its_fence_has_acted_and_begins_anew_when_it_is_lost() -> None:
     asked: list[float] = []
 
