@@ -10,7 +10,7 @@ from clusterddp.remote.shared.text.counted import counted
 from clusterddp.text.folding import few
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from clusterddp.remote.shared.run.run_record import RunRecord
     from clusterddp.runs.view.run_view import RunView
@@ -69,13 +69,11 @@ def choose_run(
     if exact:
         return exact[-1]
     if reference is None:
-        project_runs = [view for view in runs if requester.shares_project(view)]
-        other_runs = [view for view in runs if view not in project_runs]
+        project_runs, other_runs = _split(runs, requester.shares_project)
         if ending:
             return _choose_only_live(project_runs, other_runs)
         return _choose_latest(project_runs, other_runs, notify)
-    own_runs = [view for view in runs if requester.owns(view)]
-    other_runs = [view for view in runs if view not in own_runs]
+    own_runs, other_runs = _split(runs, requester.owns)
     if not any(_matches(view, reference) for view in own_runs):
         if not ending:
             matching = any(_matches(view, reference) for view in other_runs)
@@ -85,6 +83,15 @@ def choose_run(
                 message = f"{view.run} is a run of {view.record.operator}"
                 raise RunError(message, remedy="its full id stops it all the same")
     return _find_referenced(own_runs, reference)
+
+
+def _split(runs: Iterable[RunView], condition: Callable[[RunView], bool]) -> tuple[list[RunView], list[RunView]]:
+    """Return the runs that meet a condition, and the others."""
+    meeting: list[RunView] = []
+    others: list[RunView] = []
+    for view in runs:
+        (meeting if condition(view) else others).append(view)
+    return meeting, others
 
 
 def array_names(record: RunRecord) -> tuple[str, ...]:

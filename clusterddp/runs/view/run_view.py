@@ -326,13 +326,13 @@ def run_views(
     by_run: dict[str, list[NodeReport | JobReport]] = {}
     for report in reports:
         by_run.setdefault(report.run, []).append(report)
-    saved = kept or {}
+    saved, away = kept or {}, {*unreachable}
     views = [_view(run, own, unreachable, saved[run][1] if run in saved else None) for run, own in by_run.items()]
     for run, (record, copy) in saved.items():
-        hosts = tuple(name for name in record.hosts if name in unreachable)
+        hosts = tuple(name for name in record.hosts if name in away)
         if run not in by_run and (hosts or run == wanted):
             views.append(RunView(run=run, nodes=(), silent=hosts, copies=(copy,), local_record=record))
-    lost = [one for one in started if one.run not in {*by_run, *saved} and {*unreachable}.issuperset(one.hosts)]
+    lost = [one for one in started if one.run not in by_run and one.run not in saved and away.issuperset(one.hosts)]
     views += [RunView(run=record.run, nodes=(), silent=record.hosts, local_record=record) for record in lost]
     return sorted(views, key=lambda view: view.record.started or _NO_START_TIME)
 

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from clusterddp.errors import RunError, UsageError
 from clusterddp.runs.choose import Requester, choose_run
+from clusterddp.runs.view.run_view import RunView, run_views
 from tests.unit.runs.view.test_run_view import holding, kept, made, one, seen
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ME = Requester(operator="alice@desk", project="p1")
+
+
+def test_a_long_history_costs_no_walk_through_all_runs_and_hosts_for_each_of_its_runs() -> None:
+    walks: list[str] = []
+
+    class Walked(tuple[str, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[str]:
+            walks.append("hosts")
+            return super().__iter__()
+
+    class WalkedRuns(dict[str, Any]):
+        def __iter__(self) -> Iterator[str]:
+            walks.append("runs")
+            return super().__iter__()
+
+    def walked(count: int) -> list[str]:
+        walks.clear()
+        record = made("r1")[0].node.record
+        begun = [record._replace(run=f"r{number}") for number in range(count)]
+        assert len(run_views([], Walked(("gpu00", "gpu01")), WalkedRuns(), begun)) == count
+        return list(walks)
+
+    assert walked(9) == walked(1)
 
 
 class TestChoose:
@@ -56,6 +87,17 @@ class TestChoose:
         assert choose_run(live[:1], None, ME, notify=said.append).run == "r1"
         assert choose_run(self.found, None, ME, notify=said.append).run == "xyz3"
         assert said == ["run r2, the newest of 2 that are live; name another: r1 (one)"]
+
+    @pytest.mark.parametrize("reference", [None, "base", "xyz"])
+    def test_a_long_history_costs_no_comparison_of_each_run_with_all_others(
+        self, reference: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(_one: object, _other: object) -> bool:
+            raise AssertionError("two runs are compared")
+
+        monkeypatch.setattr(RunView, "__eq__", refuse)
+        theirs = seen(*made("bob1", started=4, operator="bob@desk", project="p2"))
+        assert choose_run([*self.found, *theirs], reference, ME).run == ("abd2" if reference == "base" else "xyz3")
 
     def test_of_a_run_and_an_array_of_one_name_the_newest_is_meant(self) -> None:
         array = [*made("r0", name="sweep.0", array="q1", started=5), *made("r1", name="sweep.1", array="q1", started=5)]
