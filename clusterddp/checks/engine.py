@@ -142,10 +142,9 @@ def _playbook(check: Check, finding: Finding) -> str:
 
 def _merge_findings(check: Check, findings: Iterable[Finding], bug: Exception | None) -> list[CheckResult]:
     """Merge equal findings of a check into one result with all their hosts."""
-    hosts_of: dict[Finding, list[str]] = {}
+    hosts_of: dict[Finding, dict[str, None]] = {}  # a dict of hosts, as a check may have one finding for each of many
     for finding in findings:
-        hosts = hosts_of.setdefault(replace(finding, hosts=()), [])
-        hosts += [host for host in finding.hosts if host not in hosts]
+        hosts_of.setdefault(replace(finding, hosts=()), {}).update(dict.fromkeys(finding.hosts))
     results = [
         CheckResult(
             name=check.name,

@@ -142,8 +142,9 @@ def print_pairs(pairs: Sequence[Pair], *, verbose: bool) -> None:
         return
     sources, targets = names, names
     if bad and (not verbose or len(names) > _MAX_COLUMNS):
-        sources = [name for name in names if any(pair.source == name for pair in bad)]
-        targets = [name for name in names if any(pair.target == name for pair in bad)]
+        bad_sources, bad_targets = {pair.source for pair in bad}, {pair.target for pair in bad}
+        sources = [name for name in names if name in bad_sources]
+        targets = [name for name in names if name in bad_targets]
     left_out = max(0, len(sources) - _MAX_COLUMNS) + max(0, len(targets) - _MAX_COLUMNS)
     empty = "" if len(pairs) == len(names) * (len(names) - 1) else ", empty: not to be dialled"
     sys.stdout.write(f"\nround trips by TCP in ms, row → column; X: itself, ?: not dialled{empty}\n")

@@ -38,7 +38,7 @@ _MEANINGS = {"fail": "does not come through", "warn": "loses packets", "unknown"
 def doctor_page(diagnosis: Diagnosis, made: str) -> str:
     """The whole page; ``made`` says by what and when it was made, in a few words."""
     names = [report.name for report in diagnosis.evidence.hosts]
-    bench = diagnosis.evidence.bench
+    bench, worst = diagnosis.evidence.bench, _worst_verdicts(diagnosis.results)
     bad = [item for item in diagnosis.results if item.verdict in _BAD_VERDICTS]
     categories = dict.fromkeys(item.category for item in diagnosis.results)
     return render_page(
@@ -53,7 +53,7 @@ def doctor_page(diagnosis: Diagnosis, made: str) -> str:
         findings=sorted(bad, key=lambda item: _BAD_VERDICTS.index(item.verdict)),
         ways=_matrix([_connection_direction(item) for item in diagnosis.pairs], _ROUND_TRIP, _within_ms),
         speeds=_matrix([_speed_direction(item) for item in bench.speeds], "Gbit/s", _at_least_gbit) if bench else None,
-        hosts=[_host(report, _worst_verdict(report.name, diagnosis.results)) for report in diagnosis.evidence.hosts],
+        hosts=[_host(report, worst.get(report.name, "skipped")) for report in diagnosis.evidence.hosts],
         checks=[(name, [item for item in diagnosis.results if item.category == name]) for name in categories],
     )
 
@@ -178,9 +178,11 @@ class _Host:
     why: str = ""
 
 
-def _worst_verdict(host: str, results: Iterable[CheckResult]) -> str:
-    verdicts = {result.verdict for result in results if host in result.hosts}
-    return next((verdict for verdict in (*_BAD_VERDICTS, "pass") if verdict in verdicts), "skipped")
+def _worst_verdicts(results: Iterable[CheckResult]) -> dict[str, str]:
+    """The worst verdict on each host that a check has judged."""
+    order = ("pass", *reversed(_BAD_VERDICTS))
+    judged = sorted((result for result in results if result.verdict in order), key=lambda one: order.index(one.verdict))
+    return {host: result.verdict for result in judged for host in result.hosts}
 
 
 def _host(report: HostEvidence, verdict: str) -> _Host:

@@ -9,6 +9,7 @@ from clusterddp.checks.catalog.machine import STRAY_RANKS
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.evidence import Answer, Evidence, HostEvidence, NetworkEvidence, RehearsalEvidence, RunEvidence
 from clusterddp.checks.needs import ELECTION, GPU_HEALTH, HEALTH, SHARED
+from clusterddp.errors import UnreachableError
 from clusterddp.facts.dials import Pair
 from clusterddp.facts.host import TorchFacts
 from clusterddp.facts.network import DialFailure
@@ -17,7 +18,7 @@ from clusterddp.remote.shared.probes.health_records import Cgroup, FolderDisk, H
 from tests.unit.facts_made import interface, node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clusterddp.checks.model import Check, CheckResult, Need
 
@@ -114,6 +115,33 @@ def pairs(*names: str, changed: Mapping[tuple[str, str], Mapping[str, Any]] | No
     well: dict[str, Any] = {"verdict": "pass", "word": "ok", "rtt_ms": 0.1, "bulk": True, "sent": 60}
     ways = [(source, target) for source in names for target in names if source != target]
     return tuple(Pair(source=way[0], target=way[1], **{**well, **(changed or {}).get(way, {})}) for way in ways)
+
+
+class ComparedName(str):
+    """A host's name that counts how often any such name is compared with another."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        ComparedName.compared += 1
+        return str.__eq__(self, other)
+
+
+def comparisons(act: Callable[[list[ComparedName]], object], count: int) -> int:
+    """How often ``act`` compares the names of so many hosts."""
+    names = [ComparedName(f"gpu{number:02}") for number in range(1, count + 1)]
+    before = ComparedName.compared
+    act(names)
+    return ComparedName.compared - before
+
+
+def unreached(*names: str) -> Evidence:
+    """A cluster none of whose hosts was reached."""
+    entry = seen("gpu01").entry
+    lost = [HostEvidence(entry=replace(entry, name=name), error=UnreachableError(name, "no route")) for name in names]
+    return replace(cluster(), hosts=tuple(lost))
 
 
 def failure(source: str, target: str, word: str = "timeout", *, ranged: bool) -> DialFailure:

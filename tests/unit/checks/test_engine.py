@@ -14,7 +14,18 @@ from clusterddp.checks.needs import DIALLED, HEALTH, NETWORK
 from clusterddp.errors import AuthenticationError, ClusterddpError, HelperError, HostKeyError, UnreachableError
 from clusterddp.facts.host import TorchFacts
 from clusterddp.remote.shared.probes.health_records import Lookup, PortOwner
-from tests.unit.evidence_made import cluster, failure, folder, said, seen, with_answers, wrong
+from tests.unit.evidence_made import (
+    ComparedName,
+    cluster,
+    comparisons,
+    failure,
+    folder,
+    said,
+    seen,
+    unreached,
+    with_answers,
+    wrong,
+)
 from tests.unit.facts_made import gpus, interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
@@ -50,6 +61,13 @@ def test_a_host_that_is_not_reached_is_told_once(error: ClusterddpError, name: s
     assert (result.name, result.verdict, result.hosts) == (name, "fail", ("gpu02",))
     assert result.message == error.message.removeprefix("gpu02: ")
     assert result.fix
+
+
+def test_a_finding_on_each_of_many_hosts_costs_no_comparison_of_every_host_with_every_other() -> None:
+    def act(names: list[ComparedName]) -> None:
+        judge(unreached(*names), select())
+
+    assert comparisons(act, 40) <= 2 * comparisons(act, 20)
 
 
 def test_a_full_disk_is_told_with_what_a_job_would_say_of_it() -> None:

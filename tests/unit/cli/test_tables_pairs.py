@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clusterddp.cli.doctor_tables import print_pairs
-from tests.unit.evidence_made import pairs
+from tests.unit.evidence_made import ComparedName, comparisons, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,17 @@ def test_of_many_hosts_only_the_rows_and_columns_of_trouble_are_drawn(capsys: py
     lines = drawn(capsys, 32, everywhere)
     assert len(lines) == 3 + 12 + 1
     assert lines[-1] == "and 40 rows and columns more (`doctor --json` has all of them)"
+
+
+def test_a_switch_that_is_down_costs_no_search_of_every_bad_pair_for_every_host() -> None:
+    def act(names: list[ComparedName]) -> None:
+        half, first = len(names) // 2, names[0]
+        shut: Changed = {
+            (name, first): {"verdict": "fail", "word": "timeout", "ports": "all"} for name in names[1:half]
+        }
+        print_pairs([way for name in names[1:] for way in pairs(name, first, changed=shut)], verbose=False)
+
+    assert comparisons(act, 40) <= 2 * comparisons(act, 20)
 
 
 def test_a_terminal_shows_verdicts_in_colour(

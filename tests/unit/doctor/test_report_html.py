@@ -11,12 +11,12 @@ import pytest
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.model import Diagnosis
-from clusterddp.doctor.report_html import MAX_DRAWN_HOSTS, doctor_page
+from clusterddp.doctor.report_html import MAX_DRAWN_HOSTS, SIGNS, doctor_page
 from clusterddp.errors import UnreachableError
 from clusterddp.facts.bench import Bench
 from clusterddp.facts.dials import Pair
 from clusterddp.facts.speeds import Speed
-from tests.unit.evidence_made import cluster, seen
+from tests.unit.evidence_made import ComparedName, cluster, comparisons, seen, unreached
 
 MADE = "clusterddp 0, today"
 EVIL = "<script>alert(1)</script>"
@@ -121,6 +121,26 @@ def test_a_host_that_was_not_reached_stands_in_the_table_with_the_reason() -> No
     gone = replace(seen("gpu02"), error=UnreachableError("gpu02", "no route"), facts=None)
     found = read(3, (), gone)
     assert "no route" in found.text[found.text.index("Hosts") :]
+
+
+def test_each_host_stands_in_the_table_with_its_worst_verdict() -> None:
+    warned = seen("gpu02", "gpu01", "gpu02", "gpu03", health={"limits": {"nofile": (256, 4096)}})
+    gone = replace(seen("gpu03"), error=UnreachableError("gpu03", "no route"), facts=None)
+    text = read(3, (), warned, gone).text
+    table = text[text.index("Hosts") :]
+    rows = re.findall(r"([^\w\s]) +(gpu0\d)", table[: table.index("no route")])
+    assert rows == [(SIGNS["pass"], "gpu01"), (SIGNS["warn"], "gpu02"), (SIGNS["fail"], "gpu03")]
+
+
+def test_the_hosts_table_costs_no_search_of_every_check_for_every_host() -> None:
+    def act(names: list[ComparedName]) -> None:
+        doctor_page(diagnosis[len(names)], MADE)
+
+    diagnosis: dict[int, Diagnosis] = {}
+    for count in (20, 40):
+        evidence = unreached(*(ComparedName(f"gpu{number:02}") for number in range(count)))
+        diagnosis[count] = Diagnosis(evidence=evidence, results=tuple(judge(evidence, select())))
+    assert comparisons(act, 40) <= 2 * comparisons(act, 20)
 
 
 @pytest.mark.parametrize("field", ["kernel", "python_version", "ssh_address"])
