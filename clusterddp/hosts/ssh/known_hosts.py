@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _MARKERS = ("@revoked", "@cert-authority")
+_SPECIAL = frozenset("*?!")  # in a pattern
 
 
 class UnknownHostKeyError(HostKeyError):
@@ -131,12 +132,20 @@ class _File:
 
     def __init__(self, stamp: tuple[int, int, int], keys: list[KnownKey]) -> None:
         self.stamp = stamp
-        self._keys = keys
+        self._named: dict[str, list[KnownKey]] = {}  # lines of whole names, by each: a large cluster has thousands
+        self._others: list[KnownKey] = []  # lines with a hashed name or a pattern
         self._found: dict[str, list[KnownKey]] = {}
+        for key in keys:
+            if key.hashed or not _SPECIAL.isdisjoint(key.patterns):
+                self._others.append(key)
+                continue
+            for name in dict.fromkeys(key.patterns.lower().split(",")):
+                self._named.setdefault(name, []).append(key)
 
     def matching(self, name: str) -> list[KnownKey]:
         if name not in self._found:
-            self._found[name] = [key for key in self._keys if key.matches(name)]
+            others = [key for key in self._others if key.matches(name)]
+            self._found[name] = sorted([*self._named.get(name, ()), *others], key=lambda key: key.number)
         return self._found[name]
 
 

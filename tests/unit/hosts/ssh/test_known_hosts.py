@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusterddp.errors import HostKeyError, UsageError
-from clusterddp.hosts.ssh.known_hosts import KnownHosts, PresentedKey, append_known_hosts, unknown_key_error
+from clusterddp.hosts.ssh.known_hosts import KnownHosts, KnownKey, PresentedKey, append_known_hosts, unknown_key_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,26 @@ def file(tmp_path: Path) -> Path:
 def test_a_listed_key_is_known(file: Path, patterns: str, names: list[str]) -> None:
     file.write_text(f"# comment\n\n{patterns}\tssh-ed25519  {BLOB} a comment\n")
     assert KnownHosts().check(shown(*names), [file])
+
+
+def test_a_line_of_whole_names_is_found_without_a_look_at_those_of_other_hosts(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    matches = KnownKey.matches
+
+    def noted(key: KnownKey, name: str) -> bool:
+        looked_at.append(key.patterns)
+        return matches(key, name)
+
+    monkeypatch.setattr(KnownKey, "matches", noted)
+    lines = ["gpu*,!gpu03 first", "gpu01,GPU01 second", "gpu02 third", f"{hashed('gpu01')} fourth", "gpu01 fifth"]
+    file.write_text("".join(f"{line} {BLOB}\n" for line in lines))
+    known = KnownHosts()
+    assert known.types([file], ["gpu01"]) == ("first", "second", "fourth", "fifth")
+    assert known.types([file], ["gpu02"]) == ("first", "third")
+    assert known.types([file], ["gpu03"]) == ()
+    assert looked_at == ["gpu*,!gpu03", hashed("gpu01")] * 3
 
 
 @pytest.mark.parametrize(
