@@ -106,7 +106,7 @@ def _shared_folders(evidence: Evidence) -> Iterable[Finding]:
     for key in _SHARABLE_FOLDERS:
         groups: dict[tuple[str, ...], None] = {}
         for report in evidence.hosts:
-            others = (SHARED.of(report) or {}).get(key, ())
+            others = {*(SHARED.of(report) or {}).get(key, ())}
             group = [
                 name
                 for name, machine in machines.items()

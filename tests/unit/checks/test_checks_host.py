@@ -15,7 +15,7 @@ from clusterddp.errors import HelperError
 from clusterddp.facts.host import TorchFacts
 from clusterddp.remote.shared.probes.health_records import Cgroup, LoginPython, Write
 from clusterddp.remote.shared.probes.torchrun_records import StrayRank
-from tests.unit.evidence_made import cluster, folder, said, seen, with_answers, wrong
+from tests.unit.evidence_made import ComparedName, cluster, comparisons, folder, said, seen, with_answers, wrong
 from tests.unit.facts_made import interface
 
 NAMES = ("gpu01", "gpu02", "gpu03")
@@ -228,3 +228,14 @@ def test_a_host_that_does_not_tell_its_runs_is_unknown_alone() -> None:
         ("live-runs", "warn", ("gpu01",)),
         ("leftovers", "unknown", ("gpu02",)),
     ]
+
+
+def test_a_folder_that_many_hosts_share_costs_no_walk_through_all_for_each_two_of_them() -> None:
+    def act(names: list[ComparedName]) -> None:
+        made = [(name, seen(str(name))) for name in names]
+        own = [replace(one, entry=replace(one.entry, name=name)) for name, one in made]
+        others = {name: tuple(other for other in names if other is not name) for name in names}
+        told = [with_answers(one, {SHARED: {"home": others[name]}}) for name, one in zip(names, own, strict=True)]
+        judge(replace(cluster(), hosts=tuple(told)), select(only=["shared"]))
+
+    assert comparisons(act, 40) <= 5 * comparisons(act, 20)
