@@ -148,9 +148,11 @@ def _name_addresses(evidence: Evidence) -> Iterable[Finding]:
 
 def _unusable_addresses(evidence: Evidence, report: HostEvidence, other: Facts) -> Iterable[tuple[str, str]]:
     """Addresses that ``report``'s host finds under another host's name, and that do not lead there, each with why."""
-    own = {one.address for one in other.addresses if not one.loopback}
     lookup = lookup_of(report, other.hostname)
     addresses = lookup.addresses if lookup else ()
+    if not addresses:
+        return  # of many hosts, each looks up the names of a few
+    own = {one.address for one in other.addresses if not one.loopback}
     if not own & set(addresses):
         return  # the check `names` reports it
     unreached = evidence.network.unreached if evidence.network else {}

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from clusterddp.checks.engine import judge, select
 from clusterddp.checks.needs import HEALTH
+from clusterddp.facts.host import Interface
 from clusterddp.remote.shared.probes.health_records import Lookup
 from tests.unit.evidence_made import cluster, failure, pairs, said, seen, wrong
 from tests.unit.facts_made import interface
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pytest
 
     from clusterddp.checks.evidence import Evidence
 
@@ -145,3 +148,21 @@ def test_a_names_second_address_is_judged_by_its_dial() -> None:
     (result,) = wrong(replace(made, network=shut))
     assert (result.name, result.hosts) == ("name-addresses", ("gpu02",))
     assert "gpu01 → fd00::1 (no answer, a firewall drops it)" in result.message
+
+
+def test_of_many_hosts_each_costs_only_the_names_that_it_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def loopback(one: Interface) -> bool:
+        asked.append(one.address)
+        return one.name == "lo"
+
+    monkeypatch.setattr(Interface, "loopback", property(loopback))
+    hosts = [seen(f"gpu{number:02}") for number in range(1, 41)]  # each knows its own name alone
+
+    def cost(count: int) -> int:
+        asked.clear()
+        judge(replace(cluster(), hosts=tuple(hosts[:count])), select(only=["name-addresses"]))
+        return len(asked)
+
+    assert cost(40) <= 2 * cost(20)
