@@ -99,7 +99,12 @@ class JobFolder:
 
     def is_being_submitted(self) -> bool:
         """Whether Slurm may still say the number of the run's job: a busy controller takes seconds for that."""
-        return self.submitted() is None and is_locked(os.path.realpath(self.file(SUBMITTING)))
+        if self.submitted():
+            return False
+        try:
+            return is_locked(os.path.realpath(self.file(SUBMITTING)))
+        except OSError:  # a file system without locks
+            return False
 
     def write_attempt(self, start: str, attempt: int) -> None:
         """Record the attempt's number of a start, whose folder must exist."""

@@ -107,7 +107,8 @@ def _submission(folders: Sequence[JobFolder]) -> Iterator[None]:
         private_folder(folder.path)
     first, *others = folders
     with open(first.file(SUBMITTING), "ab", opener=private) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks: then a look meanwhile takes it for lost
+            fcntl.flock(lock, fcntl.LOCK_EX)
         for folder in others:
             os.symlink(os.path.join("..", first.run, SUBMITTING), folder.file(SUBMITTING))
         yield

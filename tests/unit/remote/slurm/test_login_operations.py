@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -69,6 +71,18 @@ def test_runs_without_a_jobs_number_are_being_submitted_until_the_submission_is_
         folders[0].write_submitted("7_0")
         assert [folder.is_being_submitted() for folder in folders] == [False, True]
     assert not folders[1].is_being_submitted()  # it was cut short
+
+
+def test_a_run_is_submitted_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Lustre without ``-o flock``: only a look meanwhile does not see that the run is being submitted."""
+
+    def refuse(_handle: object, _operation: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    folder = JobFolder.of(str(tmp_path), "sweep0")
+    with _submission([folder]):
+        assert not folder.is_being_submitted()
 
 
 SWEEP = {"0": "sweep0", "1": "sweep1"}
