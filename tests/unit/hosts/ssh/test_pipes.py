@@ -24,7 +24,7 @@ def test_a_closed_pipe_whose_stderr_is_held_open_reads_no_other_s_bytes(
     monkeypatch.setattr(pipes, "TERM_TIMEOUT", 0.2)
     os.mkfifo(tmp_path / "go")
     before = set(threading.enumerate())
-    holder = f"read line < '{tmp_path}/go'; echo late >&2; cat '{tmp_path}/go'"
+    holder = f"exec < '{tmp_path}/go'; read line; echo late >&2; cat"  # it ends with this process at the latest
     pipe = ChildPipe(["/bin/sh", "-c", f'setsid sh -c "{holder}" & cat > /dev/null'])
     (reader,) = set(threading.enumerate()) - before
     number = pipe._stderr
