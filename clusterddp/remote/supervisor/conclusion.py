@@ -102,12 +102,14 @@ class Conclusion:
     def _has_spread(self, node: "NodeParts", now: float) -> bool:
         """Whether the nodes that need our verdict have it, or had time to get it.
 
-        Those are the nodes in contact, and those that have lost contact since they sent their ends: they come back.
+        Those are the nodes in contact, and those that come back: they have lost contact since they sent their ends, or
+        a moment ago, as all have whose leader is gone.
         """
         if not self._parts:
             return True
         sent = {member for member in self.ends if self._sent_end(node, member)}
-        cut_off = sent - self.membership.left - self.control.connected
+        recent = {member for member, since in self.membership.missing.items() if now - since <= RECONNECT_TIMEOUT}
+        cut_off = (sent | recent) - self.membership.left - self.membership.ended - self.control.connected
         patience = RECONNECT_TIMEOUT if cut_off else SEND_TIMEOUT if self.control.connected else 0.0
         return now - self._sent_at > patience
 

@@ -32,6 +32,11 @@ def test_whatever_happens_while_hosts_join_it_is_one_run_that_ends(first: int) -
         RunWithRoom(seed, script=join_at_random, elastic=True).run()
 
 
+def test_a_spare_that_reaches_the_next_leader_late_keeps_its_verdict_and_makes_none() -> None:
+    """The leader is killed here as all have succeeded, and the next one judges before the spare has called it."""
+    RunWithRoom(362, script=join_at_random, elastic=True).run()
+
+
 @pytest.mark.parametrize(("joiners", "forked_after"), [(2, 0.0), (1, 20.0), (1, 0.0)])
 def test_who_joins_through_a_host_that_is_cut_off_makes_no_majority_there(joiners: int, forked_after: float) -> None:
     def script(run: RunWithRoom, faults: Faults) -> None:
