@@ -43,7 +43,7 @@ _HOST_PATH = re.compile(r"[^/:]+:[^:].*", re.DOTALL)  # HOST:PATH
 def push(
     site: Site, sources: Sequence[str], to: str | None, *, overwrite: bool, rate: int | None, spread: str
 ) -> tuple[Delivered, ...]:
-    """Bring files to hosts, which are opened once the arguments are known to be valid; see ``Cluster.push``."""
+    """Copy files to all hosts; see ``Cluster.push``. No host is connected to if an argument is wrong."""
     project, notify, progress = site.project, site.notify, site.progress
     _refuse_empty(*sources, to)
     on_host = [one for one in sources if _HOST_PATH.fullmatch(one) and not Path(one).exists()]

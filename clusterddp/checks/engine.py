@@ -142,7 +142,7 @@ def _playbook(check: Check, finding: Finding) -> str:
 
 def _merge_findings(check: Check, findings: Iterable[Finding], bug: Exception | None) -> list[CheckResult]:
     """Merge equal findings of a check into one result with all their hosts."""
-    hosts_of: dict[Finding, dict[str, None]] = {}  # a dict of hosts, as a check may have one finding for each of many
+    hosts_of: dict[Finding, dict[str, None]] = {}  # finding → its hosts, as an ordered set
     for finding in findings:
         hosts_of.setdefault(replace(finding, hosts=()), {}).update(dict.fromkeys(finding.hosts))
     results = [

@@ -58,7 +58,7 @@ def unknown(host: str, message: str, **more: Any) -> Finding:
 
 
 def missing_data(host: str, why: str) -> Finding:
-    """The finding that a host could not be judged for want of data, which no other check reports."""
+    """The finding that a host could not be judged because data is missing, which no other check reports."""
     return unknown(host, f"could not look: {why}")
 
 

@@ -30,8 +30,8 @@ _NAME = re.compile(r"([\w-]+)[\"']?\s*:|\?\s+[\"']?([\w-]+)[\"']?\s*$")  # `name
 _GOES_ON = re.compile(r"[-:](?:\s|$)")  # a list's item or a value, which may stand in the column of their name
 _MAX_LINES = 40  # shown of a difference
 _WIDTH = 1 << 20  # a mapping in braces stays on the line of its name, where `difference` hides the secrets in it
-_SUFFIXES = {".yaml", ".yml", ".json", ".ini"}
-_DOMAINS = {".cfg", ".conf", ".toml", ".txt", ".md", ".py", ".sh"}
+_SUFFIXES = {".yaml", ".yml", ".json", ".ini"}  # of files alone
+_AMBIGUOUS_SUFFIXES = {".cfg", ".conf", ".toml", ".txt", ".md", ".py", ".sh"}  # a host name may end like these
 LOWEST_PORT = 22  # no SSH server listens below; in other launchers the number after a colon counts processes
 _REMEDY = "write them as alice@gpu01,gpu02:2222"
 
@@ -67,12 +67,12 @@ def from_host_list(text: str, variables: Mapping[str, Any] | None = None) -> str
 
 
 def means_file(text: str) -> bool:
-    """Whether a text that names no file here was meant to: it is a path, or has a file's suffix.
+    """Whether a text that is not the name of an existing file looks like one: by a slash or a suffix.
 
     Some suffixes, such as .md and .py, are top-level domains too: with two dots or more the text is a host name.
     """
     suffix = Path(text).suffix
-    return "/" in text or suffix in _SUFFIXES or (suffix in _DOMAINS and text.count(".") == 1)
+    return "/" in text or suffix in _SUFFIXES or (suffix in _AMBIGUOUS_SUFFIXES and text.count(".") == 1)
 
 
 def was_edited(text: str) -> bool:

@@ -54,8 +54,8 @@ def load(path: str | Path, remembered: Writers | None = None) -> Inventory:
         with open_inventory(path, remembered) as source:
             return _read_source(source)
     except FileNotFoundError:
-        remedy = f"`clusterddp up {shlex.quote(str(path))}` takes a list of hosts"
-        remedy = remedy if "," in path.name and not means_file(str(path)) else "check the path"
+        is_list = "," in path.name and not means_file(str(path))
+        remedy = f"`clusterddp up {shlex.quote(str(path))}` takes a list of hosts" if is_list else "check the path"
         raise InventoryError("there is no such inventory file", where=str(path), remedy=remedy) from None
 
 
@@ -193,7 +193,7 @@ def _refuse_other_kinds(source: InventorySource) -> None:
 
 
 def _refuse_lines(source: InventorySource, *, names: bool = False) -> None:
-    """Raise for lines that are no YAML: an INI inventory, or what `init` reads; ``names``: also names alone."""
+    """Raise InventoryError for an INI inventory or a file for `init`; ``names``: also for a file of names alone."""
     text = source.data.decode("utf-8-sig", errors="replace")
     if is_ini(text):
         raise _conversion_error(source.path, "an INI inventory") from None

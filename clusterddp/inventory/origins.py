@@ -59,7 +59,7 @@ def hosts_of(text: str, *, in_effect: bool = False) -> dict[str, dict[str, Any]]
 
 
 def host_file_kind(text: str, *, names: bool = False) -> str:
-    """What a text of hosts is that `init` reads and Ansible would misread; empty for another.
+    """Name the kind of a file that `init` reads and Ansible would misread; empty for any other file.
 
     Ansible takes ``slots=8`` for a variable, and ``gpu01:8`` for a port. ``names``: also a file of names alone, which
     may be an INI inventory as well.

@@ -67,7 +67,9 @@ def lease_renewal(run: Run) -> contextlib.AbstractContextManager[None]:
         except ClusterddpError:
             return True
         # It may go on elsewhere: Slurm has chosen others for a relaunch. The first of them that hears it is enough.
-        any(is_renewed(name) for name in set(view.current).difference(hosts))
+        for name in set(view.current).difference(hosts):
+            if is_renewed(name):
+                break
         return view.live or renewed is None
 
     hosts = (*run.spools, *run.record.spares) if run.record.on_disconnect == "stop" else ()

@@ -20,7 +20,7 @@ from ..spool.attention import attention
 from ..spool.layout import Spool
 from ..system.bootstrap import Refused
 from ..system.clock import boot_clock
-from ..system.small_files import open_regular, sorted_names
+from ..system.small_files import open_regular, sorted_names, try_lock
 from .stacks import live_workers
 from .worker_server import NoAnswerError, is_open, open_socket
 
@@ -79,7 +79,7 @@ def _read_stop(spool: Spool, name: str) -> Optional[Tuple[StopRecord, bool]]:
         handle = _open_record(spool, name)
         try:
             stop = parse_record(os.read(handle, MAX_RECORD), lambda value: read_record(StopRecord, value, "stop"))
-            return stop, not _lock(handle, fcntl.LOCK_SH)
+            return stop, not try_lock(handle, fcntl.LOCK_SH)
         finally:
             os.close(handle)
     except (OSError, ValueError):
@@ -104,7 +104,7 @@ def _only_one(spool: Spool, name: str) -> Iterator[None]:
         raise Refused("%s (%s)" % (GONE, os.strerror(error.errno or 0))) from None
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT
-        while not _lock(handle, fcntl.LOCK_EX):
+        while not try_lock(handle, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise Refused("somebody else is attached there", "`clusterddp debug` lists who waits")
             time.sleep(0.02)
@@ -115,14 +115,6 @@ def _only_one(spool: Spool, name: str) -> Iterator[None]:
 
 def _open_record(spool: Spool, name: str) -> int:
     return open_regular(os.path.join(spool.debug, name + RECORD), os.O_RDONLY)
-
-
-def _lock(handle: int, kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -37,7 +37,9 @@ def orphans(request: Request) -> List[Dict[str, Any]]:
             continue
         left = NodeProcesses(node_spools or [Spool.of(state, run, 1, "0-" + host)], None).find(table)
         if not node_spools:  # the run's files are in another state folder, or removed
-            left = [stat for stat in left if not procfs.other_user(stat)]  # first: root opens no path that theirs name
+            left = [
+                stat for stat in left if not procfs.other_user(stat)
+            ]  # first: their environment may name any path, and root would open it
             left = [] if any(map(_is_supervised, left)) else left
         if left:
             described = tuple(map(terminate.describe, left))

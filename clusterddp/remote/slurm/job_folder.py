@@ -98,7 +98,7 @@ class JobFolder:
         write_json(self.file("submitted.json"), to_fields(SubmittedJob(job)))
 
     def is_being_submitted(self) -> bool:
-        """Whether Slurm may still say the number of the run's job: a busy controller takes seconds for that."""
+        """Whether sbatch still runs for this run, so that its job has no number yet (for seconds, if Slurm is busy)."""
         if self.submitted():
             return False
         try:

@@ -94,14 +94,15 @@ def submit(request: Request) -> Dict[str, Any]:
     folders = {index: JobFolder.of(request.state, run) for index, run in runs.items()}
     with _submission(list(folders.values())):
         answer, is_refused = _submit(to_submit, folders)
-    for folder in folders.values() if is_refused else ():  # NFS would keep an open file in it, the lock's
-        shutil.rmtree(folder.path)
+    if is_refused:
+        for folder in folders.values():  # only now: NFS does not remove a folder in which the lock's file is open
+            shutil.rmtree(folder.path)
     return to_fields(answer)
 
 
 @contextlib.contextmanager
 def _submission(folders: Sequence[JobFolder]) -> Iterator[None]:
-    """Make the runs' folders, and hold their one lock while the block runs: without a job's number none is lost."""
+    """Create the runs' folders, and hold their one lock during the block: it tells that they are not lost."""
     for folder in folders:
         private_folder(os.path.dirname(folder.path))
         private_folder(folder.path)
@@ -115,7 +116,7 @@ def _submission(folders: Sequence[JobFolder]) -> Iterator[None]:
 
 
 def _submit(to_submit: RunToSubmit, folders: Mapping[str, JobFolder]) -> Tuple[CommandAnswer, bool]:
-    """Write what the job of these runs, by index, needs into their folders, and submit it; tell if it is refused."""
+    """Write the job's files into its runs' folders (by array index) and submit it; return whether it was refused."""
     for index, folder in folders.items():
         _write_files(folder, index, to_submit)
     script = next(iter(folders.values())).file("script")

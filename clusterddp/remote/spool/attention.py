@@ -9,6 +9,7 @@ import fcntl
 import os
 from typing import Iterator
 
+from ..system.small_files import try_lock
 from .layout import Spool
 
 MARK = "attached"
@@ -32,12 +33,9 @@ def is_attended(spool: Spool) -> bool:
     except OSError:  # nobody was yet, or the spool has ended
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(handle, fcntl.LOCK_EX)
     finally:
         os.close(handle)
-    return False
 
 
 def _open_mark(spool: Spool, flags: int) -> int:

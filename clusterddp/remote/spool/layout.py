@@ -32,7 +32,7 @@ from ..shared.schema.json_text import read_json, to_json
 from ..shared.schema.record import parse_record, read_record, to_fields
 from ..system import disk_space, procfs
 from ..system.bootstrap import RUNS, Refused, write_json, write_private
-from ..system.small_files import is_locked, names_in
+from ..system.small_files import is_locked, names_in, try_lock
 from .events import append_event, read_events
 from .quoted import drop_secrets, redaction_of
 from .room import free_unneeded
@@ -237,17 +237,13 @@ class Spool:
         """Take the lock for this process's life or until ``release_lock``; False if another process holds it."""
         handle = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    time.sleep(0.02)
-                    continue
+        while not try_lock(handle, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
                 os.close(handle)
                 return False
-            self._lock = handle
-            return True
+            time.sleep(0.02)
+        self._lock = handle
+        return True
 
     def release_lock(self) -> None:
         """Release the lock, after the last write to the spool."""

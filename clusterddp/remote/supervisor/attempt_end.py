@@ -60,7 +60,7 @@ class AttemptCleanup:
         """
         now, node = time.monotonic(), self.node
         failed = node.children.agent_exit and not node.job_continues()
-        at_once = failed or order or node.shutdown.order or node.shutdown.attempt_order
+        at_once = failed or order or node.shutdown.given
         if not node.children.store or now >= self.deadline or at_once:
             return False
         # Connections of a host that has lost power still look established.

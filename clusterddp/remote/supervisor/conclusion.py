@@ -102,8 +102,8 @@ class Conclusion:
     def _has_spread(self, node: "NodeParts", now: float) -> bool:
         """Whether the nodes that need our verdict have it, or had time to get it.
 
-        Those are the nodes in contact, and those that come back: they have lost contact since they sent their ends, or
-        a moment ago, as all have whose leader is gone.
+        Those are the connected nodes, and those that will connect again: they lost the connection after they had sent
+        their ends, or within the last seconds, as all nodes do when their leader is lost.
         """
         if not self._parts:
             return True
@@ -276,8 +276,8 @@ def _id_of(verdict: VerdictRecord) -> Tuple[int, int]:
 
 
 def _order_of(node: "NodeParts") -> Optional[EndOrder]:
-    """The order to end the attempt or the run that this node has or knows of."""
-    return node.shutdown.order or node.shutdown.attempt_order or node.membership.order
+    """Return the order to end the run or the attempt: the one that this node was given, or that its leader reports."""
+    return node.shutdown.given or node.membership.order
 
 
 def _own_end(node: "NodeParts") -> NodeEnd:

@@ -72,8 +72,7 @@ class Relaunching:
     def step(self, node: "NodeParts", order: Optional[EndOrder]) -> Union[Attempt, NoAttempt, None]:
         """Return what follows the attempt that has ended on this node, or None while that is not known."""
         now = time.monotonic()
-        is_ordered = node.shutdown.order or node.shutdown.attempt_order
-        self.waiting_since = (self.waiting_since if is_ordered else None) or now
+        self.waiting_since = (self.waiting_since if node.shutdown.given else None) or now
         if self._alone() > self.conditions.limits.lost:
             self.alone_at = boot_clock()
         if self.preparing:  # go on: a half made spool would look like an attempt that was lost
@@ -184,7 +183,7 @@ class Relaunching:
 
         The time counts from when the last one has the replicated paths, as long as it stays in contact.
         """
-        order, statuses = node.shutdown.order or node.shutdown.attempt_order, self.membership.statuses
+        order, statuses = node.shutdown.given, self.membership.statuses
         awaited = [statuses[member] for member in set(node.plan.members) - lost if member in statuses]
         if any(status.state is NodeState.REPLICATING for status in awaited):
             self.waiting_since = now

@@ -16,6 +16,11 @@ class Shutdown:
         self.kill_at = NEVER  # monotonic time at which the processes left get SIGKILL
         self._newest: Optional[EndOrder] = None
 
+    @property
+    def given(self) -> Optional[EndOrder]:
+        """The order by which this node's part ends: the first one that it took, or else run control's; None: none."""
+        return self.order or self.attempt_order
+
     def take(self, order: EndOrder, now: float) -> bool:
         """Take an order; return whether it is the first. A later one may only shorten the grace."""
         if order == self._newest:

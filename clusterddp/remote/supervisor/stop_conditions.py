@@ -168,16 +168,16 @@ class StopConditions:
         return attempt_end_order(self.plan, self._told_to_end(), AGENT_GRACE) if self.leaves_alone() else None
 
     def order_after_agent(self, *, is_ordered: bool) -> Optional[EndOrder]:
-        """Return the order, if there is one, by which our part ends whose agent has ended.
+        """Return the order by which this node's part ends now that torchrun has ended here; None without one.
 
-        ``is_ordered``: another one was given before. Else SIGTERM comes from a manager: torchrun that has just begun
-        ends by it at once, and later handles it, and ends with another code.
+        ``is_ordered``: an order was given before. Without one, SIGTERM came from the workload manager: it ends torchrun
+        at once in its first seconds, before torchrun handles it and exits with another code.
         """
         from_manager = self.plan.manager and not is_ordered and self.children.agent_exit == EXIT_STOPPED
         return self.fence_order() or self.leave_order() or (self._managers_signal() if from_manager else None)
 
     def _managers_signal(self) -> Optional[EndOrder]:
-        """A manager's SIGTERM, which goes to all processes, and has reached another one before this one."""
+        """Return the order for the workload manager's SIGTERM, which only another process of the job has got yet."""
         self.terminated = True
         return self._signal()
 

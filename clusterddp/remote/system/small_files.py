@@ -61,7 +61,7 @@ def open_regular(path: Union[str, bytes], flags: int) -> int:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a process, here or on a machine that shares the folder, holds the lock of the file; False without one.
+    """Whether any process, here or on a host that shares the folder, holds the file's lock; False without a file.
 
     Raises OSError if it is a link.
     """
@@ -70,12 +70,21 @@ def is_locked(path: str) -> bool:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    except BlockingIOError:  # this is the NFS server, and a client has what it knows of the lock: it is being asked
+    except BlockingIOError:  # this is the NFS server; it asks the client that has opened the file (a delegation)
         return True
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
-    return False
+
+
+def try_lock(handle: int, kind: int) -> bool:
+    """Lock an open file (``fcntl.LOCK_SH`` or ``LOCK_EX``) unless another process's lock rules that out; never wait.
+
+    Raises OSError on a file system without locks.
+    """
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -74,7 +74,7 @@ def list_host(host: Host, workdir: str, path: str, run: str = "", *, bytecode: b
 
 
 def is_unreadable(why: str) -> bool:
-    """Whether a file that a host has left out, for this reason, should have come."""
+    """Whether the reason for a skipped file says that the host may not read it."""
     return why.startswith(UNREADABLE)
 
 

@@ -176,7 +176,7 @@ class UserSite(NamedTuple):
     path: Path
 
     def asked(self) -> dict[str, Any]:
-        """Ask the warm server to take the run over; return its answer."""
+        """Ask the process that has already imported torch to start the run; return its answer."""
         return ask(self.warm, self.spool, *SCRIPT, env=self.env, python=self.python)
 
     @property

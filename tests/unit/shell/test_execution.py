@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class FakeHost:
-    """A host whose command prints nothing. It runs until it is stopped, or until its input ends unless ``sleeps``."""
+    """A stand-in for a host: its command prints nothing; ends when stopped or, unless ``sleeps``, at end of input."""
 
     def __init__(self, name: str, *, sleeps: bool = False) -> None:
         self.ends = {"data": False, "end": not sleeps}  # whether a frame of that kind ends it

@@ -250,7 +250,7 @@ def _each_wait(evidence: Evidence) -> str:
 
 
 def _ranks_by_call(finding: Finding) -> Dict[str, List[int]]:
-    """The ranks that do something else than most, by what they do."""
+    """Group the ranks that called another operation than most by the operation that they called."""
     calls: Dict[str, List[int]] = {}
     for rank, what in finding.others:
         calls.setdefault(what, []).append(rank)

@@ -103,7 +103,7 @@ class SubmittedRun(NamedTuple):
     awaits_collection: bool = field(Fields.flag, default=False)
     # of such a run: the start whose nodes wait for their code
     awaiting: Optional[str] = field(maybe(checked(START.fullmatch, "a start's name")), default=None)
-    submitting: bool = field(Fields.flag, default=False)  # Slurm may still say its job's number
+    submitting: bool = field(Fields.flag, default=False)  # sbatch still runs, and has printed no job number yet
     more: Mapping[str, Any] = {}
 
 

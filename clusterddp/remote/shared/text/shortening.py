@@ -37,6 +37,6 @@ def _longest_beginning(text: str, most: int, size: Callable[[str], int]) -> str:
 
 
 def few(texts: Sequence[str], most: int) -> str:
-    """The first ``most`` texts, and how many more there are: ``a, b and 7 more``."""
+    """Join the first ``most`` texts by commas, and count the others: ``a, b and 7 more``."""
     more = " and %d more" % (len(texts) - most) if texts[most:] else ""
     return ", ".join(texts[:most]) + more

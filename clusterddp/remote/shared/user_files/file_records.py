@@ -5,7 +5,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from ..schema.fields import Fields
 from ..schema.record import bulk, by_key, field, record
 
-UNREADABLE = "cannot be read"  # begins why a file is left out that should have come
+UNREADABLE = "cannot be read"  # the reason for a skipped file begins so, if it should have been copied
 
 
 @record

@@ -161,7 +161,7 @@ def write_record(
 
 
 def without_middle(text: str) -> str:
-    """A text of at most ``LONGEST`` letters and an ellipsis: its ends matter most."""
+    """Shorten a text to ``LONGEST`` letters by leaving out its middle; its beginning and end matter most."""
     return text if len(text) <= LONGEST else "%s…%s" % (text[: LONGEST // 2], text[-LONGEST // 2 :])
 
 

@@ -23,7 +23,7 @@ _COMPILED = tuple((row, re.compile(row.pattern)) for row in TABLE)
 def find(*texts: str, own: bool = False) -> KnownMessage | None:
     """Return the row that matches the first of these texts that any row matches; None if there is none.
 
-    ``own``: the failure is the worker's own, and no row is meant that says that another rank ended.
+    ``own``: the worker failed by itself, so rows that blame another rank are left out.
     """
     for text in texts:
         for row, pattern in _COMPILED:

@@ -303,7 +303,7 @@ def test_tail_then_follow_goes_on(writer: Writer) -> None:
 
 
 def test_a_worker_that_was_started_again_hundreds_of_times_is_followed(writer: Writer) -> None:
-    """The offsets of so many files need several frames; where it breaks between them, past lines come again."""
+    """Its files' offsets need several frames; if the connection breaks between two, earlier lines are sent again."""
     for start in range(1, 200):
         for local_rank in range(8):
             for stream in ("out", "err"):

@@ -38,7 +38,7 @@ def found(state: Path) -> list[tuple[str, bool, list[int]]]:
 
 
 def test_a_live_run_of_another_state_folder_has_a_supervisor(tmp_path: Path) -> None:
-    """clusterddp_state was changed while the run goes on, or another project has another state folder."""
+    """clusterddp_state was changed during the run, or the run is another project's, which has its own state folder."""
     spool = Spool.of(str(tmp_path / "other"), RUN, 1, f"0-{HOST}")
     Path(spool.folder).mkdir(parents=True)
     env = {"CLUSTERDDP_RUN_ID": RUN, "CLUSTERDDP_HOST": HOST}

@@ -316,7 +316,7 @@ class TestLock:
     def test_who_asks_an_nfs_server_for_what_a_client_has_delegated_learns_that_it_may_be_held(
         self, spool: Spool
     ) -> None:
-        """The host that exports the state folder to the others; Samba takes such leases, too."""
+        """As on a host that is also the NFS server of the state folder; Samba takes such leases on files, too."""
         program = (
             "import fcntl, os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
             "lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.fcntl(lock, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
